@@ -26,7 +26,7 @@ from toporo.paper.domainbed import SPECS
 from toporo.vision import NETWORKS, ResNet, save_weights
 
 Run = Callable[..., Any]
-QUICK = ("--device", "cpu", "--steps", 2, "--seeds", 1, "--per-group", 2, "--size", 16)
+QUICK = ("--device", "cpu", "--steps", 2, "--seeds", 1, "--set", "per_group=2", "--size", 16)
 #: A network that every benchmark has.
 QUICKEST = {**dict.fromkeys(SPECS, "resnet18"), "sen1floods11": "unet"}
 #: Two of each benchmark's domains or events.
@@ -104,7 +104,7 @@ def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Ru
     save_weights(began, tmp_path / "began.safetensors")
     done = toporo(
         "reproduce", "vlcs", "--data", data, *QUICK, "--steps", 1, "--network", "resnet18", "--methods", "erm",
-        "--test", "SUN09", "--weights", "began.safetensors", "--keep-models", "--out", "out", "--json",
+        "--test", "SUN09", "--weights", "began.safetensors", "--set", "keep_models=true", "--out", "out", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     about = json.loads((tmp_path / "out/results.json").read_text())["about"]
@@ -274,14 +274,16 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "holds a ResNet-18, expected a ResNet-50: pass depth=18 (on the command line --network resnet18), or other",
         ),
         (("pacs", "--weights", "absent.safetensors"), "absent.safetensors is not there"),
-        (("pacs", "--weights-style", "caffe"), "style 'caffe' without weights"),
-        (("pacs", "--network", "resnet18", "--weights", "WEIGHTS", "--weights-style", "tf"), "'tf'"),
+        (("pacs", "--set", "style=caffe"), "style 'caffe' without weights"),
+        (("pacs", "--network", "resnet18", "--weights", "WEIGHTS", "--set", "style=tf"), "'tf'"),
         (("pacs", "--test", "skech"), "unknown test domain or event 'skech'. Did you mean 'sketch'?"),
         (("sen1floods11", "--test", "Bolvia"), "unknown test domain or event 'Bolvia'. Did you mean 'Bolivia'?"),
-        (("pacs", "--precision", "fp16"), "unknown precision 'fp16'"),
+        (("pacs", "--set", "precision=fp16"), "unknown precision 'fp16'"),
+        (("pacs", "--set", "precison=fp32"), "unknown setting 'precison'. Did you mean 'precision'?"),
+        (("pacs", "--set", "per_group=many"), "--set per_group=many: per_group takes no such value"),
         (("pacs", "--methods", "erm,tro"), "unknown method 'tro'"),
         (("pacs", "--split", "east-west"), "pacs has no split to choose"),
-        (("pacs", "--penalty", "inf"), "penalty is inf"),
+        (("pacs", "--set", "penalty=inf"), "penalty is inf"),
         (("pacs", "--source", "generated"), "cannot be generated"),
         (("pacs", "--data", "EMPTY"), "pacs: no PACS/ in"),
         (("sen1floods11", "--network", "unet", "--size", "24"), "which tile=24 does not divide"),
@@ -321,7 +323,7 @@ def test_real_drawings_and_real_weights(toporo: Run, real_data: Path, tmp_path: 
         for image in sorted(place.iterdir())[:5]:
             (few / image.name).symlink_to(image.resolve())
     done = toporo(
-        "reproduce", "pacs", "--data", "data", "--device", "cpu", "--steps", 1, "--seeds", 1, "--per-group", 2,
+        "reproduce", "pacs", "--data", "data", "--device", "cpu", "--steps", 1, "--seeds", 1, "--set", "per_group=2",
         "--size", 64, "--weights", found[0], "--methods", "erm,tro-data", "--test", "photo", "--out", "out", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -340,7 +342,7 @@ def test_real_floods(toporo: Run, real_data: Path, tmp_path: Path) -> None:
         pytest.skip("sen1floods11 is not in TOPORO_DATA")
     done = toporo(
         "reproduce", "sen1floods11", "--data", real_data, "--device", "cpu", "--network", "unet", "--size", 128,
-        "--steps", 2, "--per-group", 1, "--evaluate-every", 2, "--seeds", 1, "--methods", "tro-uniform",
+        "--steps", 2, "--set", "per_group=1", "--set", "evaluate_every=2", "--seeds", 1, "--methods", "tro-uniform",
         "--test", "Bolivia,Paraguay", "--out", "out",
     )  # fmt: skip
     assert done.code == 0, done.err

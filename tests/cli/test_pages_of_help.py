@@ -56,7 +56,6 @@ def test_allowed_values_are_in_the_help_and_complete() -> None:
     assert {
         "reproduce benchmark",
         "reproduce window",
-        "reproduce precision",
         "doctor task",
         "data name",
     } < chosen.keys()

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
+from toporo.errors import DataError, DivergedError, SettingError
 from toporo.paper import BENCHMARKS, load_dataset, runner, search
 from toporo.paper.protocols import PENALTIES, Protocol
 from toporo.paper.results import Row
 from toporo.paper.runner import reproduce
 from toporo.paper.runs import Run
-from toporo.paper.search import SEARCHES, STEPS, SearchPlan, make_plan, read_search, search_settings
+from toporo.paper.search import STEPS, SearchPlan, make_plan, read_search, search_settings
 
 METHODS = ["erm", "vrex", "tro-physical"]
 
@@ -26,7 +26,7 @@ METHODS = ["erm", "vrex", "tro-physical"]
 def few(monkeypatch: pytest.MonkeyPatch, small: Protocol) -> Protocol:
     """Four epochs, and grids of a few settings."""
     grid = {"erm": ({},), "vrex": ({"penalty": 1.0, "warm_up": 3},), "tro": ({"penalty": 1.0, "step": 0.1},)}
-    monkeypatch.setitem(SEARCHES, "paper", grid)
+    monkeypatch.setattr(search, "GRIDS", grid)
     return small
 
 
@@ -40,8 +40,6 @@ def test_the_grid_is_the_papers(no_data: None) -> None:
     plan = plan_of(methods=["tro-physical"])
     tried = {(run.method.settings["penalty"], run.method.settings["step"]) for run in plan.runs}
     assert tried == {(penalty, step) for penalty in PENALTIES for step in STEPS}
-    assert PENALTIES == (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
-    assert STEPS == (1e-4, 1e-3, 1e-2, 0.1, 1.0)
     assert len(plan.runs) == 30 * 3 * (1 + len(plan.likeness))
 
 
@@ -170,9 +168,8 @@ def test_a_setting_that_diverged_is_not_chosen(few: Protocol) -> None:
 
 
 def test_a_run_that_diverges_has_no_figures_and_the_others_go_on(few: Protocol, tmp_path: Path) -> None:
-    grid = {"sd": ({"penalty": 1e300},)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SEARCHES, "paper", grid)
+        patch.setattr(search, "GRIDS", {"sd": ({"penalty": 1e300},)})
         (part,) = search_settings("dg15", tmp_path, seeds=1, methods=["sd"]).variants
     assert part.runs == 8
     assert part.methods["sd"].settings == [{"penalty": 0.1}]
@@ -180,51 +177,41 @@ def test_a_run_that_diverges_has_no_figures_and_the_others_go_on(few: Protocol, 
     assert sorted(bool(record.get("diverged")) for record in diverged) == [False] * 4 + [True] * 4
 
 
+def test_a_method_that_diverges_with_its_own_settings_is_an_error(few: Protocol) -> None:
+    plan = plan_of(seeds=1, methods=["erm"])
+    with pytest.raises(DivergedError, match="erm: training diverged with the settings of the table"):
+        search.evaluate_rules(plan, histories(plan, lambda run, fold: [] if fold == 1 else [[2, 0.5, 0.6]]))
+
+
 def test_it_goes_on_where_it_stopped(few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also from a damaged record, which is set aside."""
     do_run, calls = runner.do_run, []
 
-    def counted(*given: Any) -> Any:
+    def interrupted(*given: Any) -> Any:
         if len(calls) == 3:
             raise KeyboardInterrupt
         calls.append(given)
         return do_run(*given)
 
-    monkeypatch.setattr(runner, "do_run", counted)
+    monkeypatch.setattr(runner, "do_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         search_settings("dg15", tmp_path / "a", seeds=1, methods=METHODS)
-    assert not (tmp_path / "a" / "search.json").exists()
-    stored = list((tmp_path / "a" / "runs").glob("*.json"))
-    assert len(stored) == 3
-    stored[0].write_text(stored[0].read_text()[:-20])
     monkeypatch.setattr(runner, "do_run", do_run)
-    seen: list[tuple[int, int]] = []
-    with pytest.warns(TopoRoWarning, match="set aside"):
-        first = search_settings(
-            "dg15", tmp_path / "a", seeds=1, methods=METHODS, progress=lambda done, total, _: seen.append((done, total))
-        )
-    assert seen[0][0] == 2
-    assert seen[-1][0] == seen[-1][1]
-    assert first == search_settings("dg15", tmp_path / "b", seeds=1, methods=METHODS)
+    seen: list[int] = []
+    search_settings("dg15", tmp_path / "a", seeds=1, methods=METHODS, progress=lambda done, *_: seen.append(done))
+    assert seen[0] == 3
+    search_settings("dg15", tmp_path / "b", seeds=1, methods=METHODS)
     assert (tmp_path / "a" / "search.json").read_bytes() == (tmp_path / "b" / "search.json").read_bytes()
-
-
-def test_two_processes_give_what_one_gives(few: Protocol, tmp_path: Path) -> None:
-    """Workers do not see what is patched here: the runs say all that they need."""
-    one = search_settings("dg15", tmp_path / "a", seeds=1, methods=["erm", "vrex"])
-    two = search_settings("dg15", tmp_path / "b", seeds=1, methods=["erm", "vrex"], workers=2)
-    assert one == two
 
 
 def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
     few: Protocol, toporo: Callable[..., Any], tmp_path: Path
 ) -> None:
-    asked = ("reproduce", "dg15", "--search", "paper", "--seeds", "1", "--methods", "erm,tro-physical", "--jobs", "1")
+    asked = ("reproduce", "dg15", "--search", "--seeds", "1", "--methods", "erm,tro-physical", "--jobs", "1")
     done = toporo(*asked, "--out", str(tmp_path))
     assert done.code == 0, done.out + done.err
     assert "12 runs: 3 folds and all training groups, 1 seed(s)." in done.out + done.err
     assert "TRO-physical" in done.out
-    shown = toporo("reproduce", "dg15", "--search", "paper", "--show", str(tmp_path / "search.json"), "--markdown")
+    shown = toporo("reproduce", "dg15", "--search", "--show", str(tmp_path / "search.json"), "--markdown")
     assert shown.out.startswith("DG-15: test accuracy (%) with settings as each rule chooses them")
     assert "| TRO-physical | 2 | " in shown.out
     again = toporo(*asked, "--out", str(tmp_path), "--json")
@@ -234,10 +221,9 @@ def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("dg15", "--search", "papers"), "unknown search 'papers'"),
-        (("dg15", "--search", "paper", "--methods", "sd"), "no grid for sd: it tries erm, vrex, tro on networks"),
-        (("dg15", "--search", "paper", "--steps", "5"), "--search is for dg15, dg60 and tpt48"),
-        (("dg15", "--search", "paper", "--show", "nowhere.json"), "no results in ."),
+        (("dg15", "--search", "--methods", "sd"), "no grid for sd: it tries erm, vrex, tro on networks"),
+        (("dg15", "--search", "--steps", "5"), "--search is for dg15, dg60 and tpt48"),
+        (("dg15", "--search", "--show", "nowhere.json"), "no results in ."),
     ],
 )
 def test_bad_input_is_a_clear_error(
@@ -272,5 +258,3 @@ def test_a_file_of_another_benchmark_is_an_error(few: Protocol, tmp_path: Path) 
         read_search(tmp_path / "other.json", "dg15")
     with pytest.raises(DataError, match="is a file"):
         search_settings("dg15", tmp_path / "other.json")
-    with pytest.raises(UnknownNameError, match="unknown search"):
-        search_settings("dg15", tmp_path, search="ours")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import logging
 import os
 import re
@@ -13,17 +14,18 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self, get_type_hints
 
+import msgspec
 import typer
 
 from toporo.checks import parse_memory
-from toporo.errors import DataError, SettingError, TopoRoWarning, warn
+from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError, warn
 from toporo.files import write_whole
 from toporo.progress import Bar, Watch, above_bar, all_quiet, make_console
 from toporo.registry import Registry
@@ -127,6 +129,32 @@ def check_writable(
 def option(help: str, panel: str, *names: str, **settings: Any) -> Any:  # noqa: A002  # as typer calls it
     """A typer option in one of the panels of a help page."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
+
+
+def parse_settings(given: Iterable[str], kind: type) -> dict[str, Any]:
+    """Return the settings of ``NAME=VALUE``, with the types of a dataclass's fields.
+
+    >>> from toporo.training import TrainingPlan
+    >>> parse_settings(["learning_rate=0.1", "average=swad"], TrainingPlan)
+    {'learning_rate': 0.1, 'average': 'swad'}
+    """
+    types = get_type_hints(kind)
+    settings: dict[str, Any] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise SettingError(f"--set {text}: expected NAME=VALUE, such as {next(iter(types))}=….")
+        if name not in types:
+            raise UnknownNameError("setting", name, types)
+        with suppress(ValueError):  # a number or true; else text
+            value = json.loads(value)
+        try:
+            settings[name] = msgspec.convert(
+                value, types[name], strict=False, dec_hook=lambda wanted, text: wanted(text)
+            )
+        except (msgspec.ValidationError, TypeError):
+            raise SettingError(f"--set {text}: {name} takes no such value.") from None
+    return settings
 
 
 def coordinates_option(panel: str) -> Any:

@@ -12,21 +12,19 @@ from toporo.cli.common import (
     RunProgress,
     choice,
     completing,
-    engine_option,
     in_help,
     interruptible,
     option,
+    parse_settings,
     register,
     say,
 )
-from toporo.cluster import LOCAL
 from toporo.paper.base import ALL, BENCHMARKS, BOTH
 from toporo.paper.report import write_report
 from toporo.paper.results import Results
 from toporo.paper.runner import reproduce as run
 from toporo.paper.tables import methods_text, print_results
 from toporo.paper.tpt48 import SPLITS, WINDOWS
-from toporo.training.plan import PRECISIONS
 
 _RUNS, _DATA, _OUTPUT, _IMAGES = "Runs", "Data", "Output", "Benchmarks on images"
 
@@ -35,10 +33,6 @@ def _list_methods(wanted: bool) -> None:
     if wanted:
         say(methods_text())
         raise typer.Exit
-
-
-def _average(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdecimal() and text.isascii() else text
 
 
 @register("reproduce")
@@ -73,14 +67,14 @@ def reproduce(
         ),
     ] = None,
     search: Annotated[
-        str | None,
-        choice(
-            "paper: try the paper's grid of settings instead, and show what each rule for choosing would get.",
+        bool,
+        option(
+            "Try the paper's grid of settings instead, and show what each rule for choosing would get.",
             _RUNS,
-            ("paper",),
-            checked=False,
+            "--search",
+            metavar="",
         ),
-    ] = None,
+    ] = False,
     out: Annotated[
         Path | None,
         option(
@@ -139,51 +133,26 @@ def reproduce(
             show_default="a random start",
         ),
     ] = None,
-    style: Annotated[
-        str | None,
-        option(
-            "Preprocessing that the weights expect: torchvision or caffe.",
-            _IMAGES,
-            "--weights-style",
-            show_default="known by the file",
-        ),
-    ] = None,
     network: Annotated[
         str | None,
         option("resnet18 or resnet50; for tiles fcn18, fcn50 or unet.", _IMAGES, show_default="resnet50, fcn50"),
     ] = None,
     steps: Annotated[int | None, option("Steps per run.", _IMAGES, min=1, show_default="as the protocol says")] = None,
-    evaluate_every: Annotated[
-        int | None, option("Steps to the next evaluation.", _IMAGES, min=1, show_default="a quarter of the run")
-    ] = None,
-    average: Annotated[
-        str | None,
+    size: Annotated[int | None, option("Side of images or tiles.", _IMAGES, min=8, show_default="224, 256")] = None,
+    settings: Annotated[
+        list[str] | None,
         option(
-            "Average weights from this step on; swad for a window that the validation loss finds; none.",
+            "A further setting, as often as needed: per_group, evaluate_every, average, precision, penalty, style, "
+            "cache or keep_models; see docs/images.md.",
             _IMAGES,
-            metavar="STEP",
-            callback=_average,
+            "--set",
+            metavar="NAME=VALUE",
             show_default="as the protocol says",
         ),
     ] = None,
-    per_group: Annotated[
-        int | None, option("Images of every group in a step.", _IMAGES, min=1, show_default="as the protocol says")
-    ] = None,
-    precision: Annotated[
-        str | None, choice("", _IMAGES, PRECISIONS, checked=False, show_default="bf16 on a GPU")
-    ] = None,
-    size: Annotated[int | None, option("Side of images or tiles.", _IMAGES, min=8, show_default="224, 256")] = None,
-    cache: Annotated[Path | None, option("Folder for decoded images.", _IMAGES, show_default="OUT/cache")] = None,
-    penalty: Annotated[
-        float | None, option("λ of TRO-data and TRO, uniform prior.", _IMAGES, min=0.0, show_default="1")
-    ] = None,
-    keep_models: Annotated[
-        bool, option("Keep the network of every run (90 MB each).", _IMAGES, "--keep-models", metavar="")
-    ] = False,
     jobs: Annotated[
         int, option("Runs at a time; 0 is one per core, on a GPU one.", _RUNS, min=0, show_default="0; on images 1")
     ] = 0,
-    engine: Annotated[str, engine_option(_RUNS)] = "local",
     show: Annotated[
         Path | None,
         option(
@@ -206,58 +175,50 @@ def reproduce(
 
     Writes results.json and report.html (one file, opens offline). Interrupt
     it at any time: the same command goes on from where it was and gives the
-    same figures, also with another --engine or number of jobs. Commands at
-    once on one folder share the work.
+    same figures, also with another number of jobs. Commands at once on one
+    folder share the work.
 
     Example: toporo reproduce dg15 --methods erm,tro-physical --seeds 1
     """
     if as_json and as_markdown:
         raise typer.BadParameter("--json and --markdown exclude each other.")
-    style_of_rows = "json" if as_json else "markdown" if as_markdown else "terminal"
+    style = "json" if as_json else "markdown" if as_markdown else "terminal"
+    if search:
+        from toporo.paper.search import print_search, read_search, search_settings  # few commands need it
     if show is not None:
-        if search is not None:
-            from toporo.paper.search import print_search, read_search  # few commands need it
-
-            print_search(read_search(show, benchmark), style=style_of_rows)
-            return
-        print_results(Results.read(show, benchmark), style_of_rows)
+        print_search(read_search(show, benchmark), style) if search else print_results(
+            Results.read(show, benchmark), style
+        )
         return
     usual = benchmark if protocol == "fair" else f"{benchmark}-{protocol}"
-    folder = out or Path("runs") / (usual if search is None else f"{usual}-search")
-    chosen: dict[str, Any] = {
-        "device": device, "weights": weights, "style": style, "network": network, "steps": steps,
-        "per_group": per_group, "evaluate_every": evaluate_every, "average": average, "precision": precision,
-        "size": size, "cache": cache, "penalty": penalty, "keep_models": keep_models or None,
-    }  # fmt: skip
-    chosen = {name: value for name, value in chosen.items() if value is not None}
-    on_images = BENCHMARKS[benchmark].vision is not None
-    kept = "what is done is kept, and the same command goes on from here"
+    folder = out or Path("runs") / (f"{usual}-search" if search else usual)
+    given = {"device": device, "weights": weights, "network": network, "steps": steps, "size": size}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if search and (chosen or settings or test):
+        raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images.")
+    vision = None
+    if chosen or settings:
+        from toporo.paper.vision import VisionChoices  # it loads networks that other benchmarks do not need
+
+        vision = VisionChoices(**{**parse_settings(settings or (), VisionChoices), **chosen})
     asked: dict[str, Any] = {
         "protocol": protocol, "seeds": seeds, "methods": methods.split(",") if methods is not None else None,
-        "data": data, "source": source, "split": split, "window": window, "engine": engine,
+        "data": data, "source": source, "split": split, "window": window,
     }  # fmt: skip
-    if search is not None and (chosen or test):
-        raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images.")
+    kept = "what is done is kept, and the same command goes on from here"
     with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
         asked |= {"progress": progress.report, "say": progress.say}
-        if search is not None:
-            from toporo.paper.search import print_search, search_settings  # few commands need it
-
-            searched = search_settings(benchmark, folder, search=search, workers=jobs or None, **asked)
+        if search:
+            searched = search_settings(benchmark, folder, workers=jobs or None, **asked)
         else:
-            workers = jobs or (1 if on_images and engine == LOCAL else None)
-            vision = None
-            if chosen:
-                from toporo.paper.vision import VisionChoices  # it loads networks that other benchmarks do not need
-
-                vision = VisionChoices(**chosen)
+            workers = jobs or (1 if BENCHMARKS[benchmark].vision is not None else None)
             results = run(benchmark, folder, workers=workers, vision=vision, test=test, **asked)
-    if search is not None:
-        print_search(searched, style=style_of_rows)
+    if search:
+        print_search(searched, style)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
         return
     report = write_report(results, folder)
     for name, why in results.about.get("skipped", {}).items():
         say(f"toporo: not run: {name}. {why}", err=True)
-    print_results(results, style_of_rows)
+    print_results(results, style)
     say(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)

@@ -1,11 +1,10 @@
-"""Run a table: in parallel, resumable, and shared between processes and machines."""
+"""Run a table: in parallel, resumable, and shared between commands on one folder."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
 import os
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from safetensors.torch import save
 
 from toporo.checks import whole
-from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
 from toporo.errors import DataError, DivergedError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning
 from toporo.files import Claims
 from toporo.machine import cores, follow, one_thread, signals_held, tidily
@@ -29,7 +27,7 @@ from toporo.paper.fits import FITS, Assignment, Runtime
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import BenchMethod, Protocol, Variant
 from toporo.paper.results import Results, make_rows
-from toporo.paper.runs import SCHEMA, TOPOLOGY, Run, Store, read_sealed, set_aside, write_bytes
+from toporo.paper.runs import SCHEMA, TOPOLOGY, Run, Store, read_sealed, set_aside
 from toporo.text import many
 from toporo.training.checkpoint import read_checkpoint
 from toporo.types import Record
@@ -40,8 +38,8 @@ if TYPE_CHECKING:
 #: Called with (runs done, runs in all, the run that just ended or None at the start).
 Progress = Callable[[int, int, Run | None], None]
 Say = Callable[[str], object]
-#: Record and model of a run, and the topology that it shares if another machine made one.
-Done: TypeAlias = tuple[Record, bytes, bytes | None]
+#: Record and model of a run.
+Done: TypeAlias = tuple[Record, bytes]
 #: Seconds between two looks at the runs of another process.
 LOOK_EVERY = 0.5
 
@@ -63,7 +61,6 @@ def reproduce(
     progress: Progress = quiet,
     vision: VisionChoices | None = None,
     say: Say = quiet,
-    engine: str = LOCAL,
     **options: str | None,
 ) -> Results:
     """Run one of the paper's tables and write ``out/results.json``.
@@ -82,11 +79,10 @@ def reproduce(
     seeds : number of seeds: 0, 1, …
     methods : names; by default those of the protocol's table.
     data, source : see :func:`toporo.load_dataset`.
-    workers : runs at a time; None for as many as the engine has room for.
+    workers : runs at a time; None for one per core.
     progress : called as runs end.
     vision : device, network and training of benchmarks on images.
     say : called with remarks for people: parts of the data that cannot be used, runs of other processes.
-    engine : ``"local"``, ``"ray"`` or the address of a Ray cluster; see :mod:`toporo.cluster`.
     options : choose among the benchmark's variants, e.g. ``split="east-west"``; by default all of them.
     """
     benchmark = BENCHMARKS[name].under(protocol)
@@ -105,7 +101,7 @@ def reproduce(
     chosen = settled.get_methods(settled.methods if methods is None else methods)
     whole(seeds, "seeds", 1)
     store = Store(Path(out), with_networks=runtime.keep_models)
-    runner = Runner(store, runtime, engine, workers, progress, say)
+    runner = Runner(store, runtime, workers, progress, say)
     loaded, skipped = _load(name, variants, data, source, loading)
     if benchmark.vision is not None:
         images.check_rows(benchmark, loaded.values())
@@ -204,18 +200,7 @@ def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: Runtime) -> D
     record |= {name: value for name, value in optional.items() if value is not None}
     if fitted.timing is not None:
         record["network_kept"] = runtime.keep_models
-    return record, save({key: value.contiguous() for key, value in fitted.tensors.items()}), None
-
-
-def _do_in_scratch(run: Run, loaded: BenchmarkData, runtime: Runtime, topology: bytes | None) -> Done:
-    """Do a run on a machine that does not see the store."""
-    with tempfile.TemporaryDirectory(prefix="toporo-") as folder:
-        store = Store(Path(folder))
-        shared = store.shared(run, TOPOLOGY)
-        if topology is not None:
-            write_bytes(shared, topology)
-        record, model, _ = do_run(run, loaded, store, runtime)
-        return record, model, shared.read_bytes() if topology is None and shared.exists() else None
+    return record, save({key: value.contiguous() for key, value in fitted.tensors.items()})
 
 
 # ---------------------------------------------------------------------- many runs
@@ -229,61 +214,50 @@ class Runner:
     ----------
     store : holds the results of runs.
     runtime : device and initial weights.
-    engine : ``"local"``, ``"ray"`` or the address of a Ray cluster; see :mod:`toporo.cluster`.
-    workers : runs at a time; None for as many as the engine has room for.
+    workers : runs at a time; None for one per core.
     progress : called as runs end.
     say : called with remarks for people.
     """
 
     store: Store
     runtime: Runtime = field(default_factory=Runtime)
-    engine: str = LOCAL
     workers: int | None = 1
     progress: Progress = quiet
     say: Say = quiet
 
     def __post_init__(self) -> None:
-        check_engine(self.engine)
         if self.workers is not None:
             whole(self.workers, "jobs", 1)
-        out, device = self.store.folder.parent, self.runtime.device
+        out = self.store.folder.parent
         if out.exists() and not out.is_dir():
             raise DataError(f"{out} is a file: give a folder for the results.")
-        if self.engine != LOCAL and device != "cpu":
-            raise SettingError(
-                f"--engine {self.engine} with --device {device}: a cluster's runs are done on CPUs. Use --device cpu, "
-                "or this command without --engine on every machine with a GPU, and one folder for all."
-            )
 
     def do(self, runs: Sequence[Run], data: Iterable[BenchmarkData]) -> tuple[dict[str, Record], int]:
         """Do the runs that are not stored yet; return all records by key, and the number of those found."""
         store, by_fingerprint = self.store, {each.fingerprint: each for each in data}
         records = {run.key: record for run in runs if (record := store.read(run)) is not None}
         found, pending = len(records), [run for run in runs if run.key not in records]
-        with cluster(self.engine if pending else LOCAL) as machines:
-            store.folder.mkdir(parents=True, exist_ok=True)
-            self.progress(found, len(runs), None)
-            for run in pending:
-                _set_aside_damaged(run, store)
-            with closing(self._finished(pending, by_fingerprint, machines)) as finished:
-                for run, record in finished:
-                    records[run.key] = record
-                    self.progress(len(records), len(runs), run)
+        store.folder.mkdir(parents=True, exist_ok=True)
+        self.progress(found, len(runs), None)
+        for run in pending:
+            _set_aside_damaged(run, store)
+        with closing(self._finished(pending, by_fingerprint)) as finished:
+            for run, record in finished:
+                records[run.key] = record
+                self.progress(len(records), len(runs), run)
         return records, found
 
     def _finished(
-        self, pending: list[Run], data: Mapping[str, BenchmarkData], machines: Cluster
+        self, pending: list[Run], data: Mapping[str, BenchmarkData]
     ) -> Generator[tuple[Run, Record], None, None]:
         """Yield runs with records as they end, done here or by another process at work on this folder."""
         store, waited = self.store, False
-        shared = {run.fingerprint: machines.share(data[run.fingerprint]) for run in pending}
         while pending:
             with Claims(store.folder) as claims:
                 unclaimed = (run for run in pending if claims.take(run.key) and store.read(run) is None)
-                with closing(self._results(unclaimed, shared, machines)) as results:
-                    for run, (record, model, topology) in results:
-                        if topology is not None:
-                            write_bytes(store.shared(run, TOPOLOGY), topology)
+                calls = ((run, data[run.fingerprint], store, self.runtime) for run in unclaimed)
+                with closing(_in_processes(calls, self.workers or cores())) as results:
+                    for run, (record, model) in results:
                         yield run, store.write(run, record, model)
                         pending = [other for other in pending if other.key != run.key]
             for run in list(pending):
@@ -295,21 +269,6 @@ class Runner:
                     self.say(f"{many(len(pending), 'run')} under way in another process on {store.folder}: waiting.")
                 waited = True
                 time.sleep(LOOK_EVERY)
-
-    def _results(
-        self, runs: Iterable[Run], data: Mapping[str, Any], machines: Cluster
-    ) -> Generator[tuple[Run, Done], None, None]:
-        """Yield results of runs as they end: in this process, in others, or on a cluster."""
-        store, runtime = self.store, self.runtime
-        if not isinstance(machines, RayCluster):
-            calls = ((run, (run, data[run.fingerprint], store, runtime)) for run in runs)
-            return _in_processes(do_run, calls, self.workers or cores())
-        shared = ((run, store.shared(run, TOPOLOGY)) for run in runs)
-        remote = (
-            (run, (run, data[run.fingerprint], runtime, path.read_bytes() if path.exists() else None))
-            for run, path in shared
-        )
-        return machines.each(_do_in_scratch, remote, ahead=self.workers)
 
 
 def _set_aside_damaged(run: Run, store: Store) -> None:
@@ -325,15 +284,18 @@ def _set_aside_damaged(run: Run, store: Store) -> None:
 
 
 def _in_processes(
-    work: Callable[..., Done], calls: Iterable[tuple[Run, tuple[Any, ...]]], workers: int
+    calls: Iterable[tuple[Run, BenchmarkData, Store, Runtime]], workers: int
 ) -> Generator[tuple[Run, Done], None, None]:
-    """Call ``work`` for each run in so many processes, and yield runs with results as they end."""
+    """Yield runs with the results of :func:`do_run` as they end: of so many processes, or of this one for a single run.
+
+    The parent's death or interruption ends the workers.
+    """
     rest = iter(calls)
     first = list(islice(rest, workers))
     waiting = chain(first, rest)
     if len(first) <= 1:
-        for run, arguments in waiting:
-            yield run, work(*arguments)
+        for call in waiting:
+            yield call[0], do_run(*call)
         return
     # Fresh interpreters, not forks: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
@@ -343,15 +305,15 @@ def _in_processes(
     with theirs, ProcessPoolExecutor(len(first), context, follow, (theirs,)) as pool, ours:
         while True:
             # No more than can run at once, so an interruption leaves no queue to work off.
-            for run, arguments in islice(waiting, workers - len(running)):
+            for call in islice(waiting, workers - len(running)):
                 try:
                     with signals_held():
-                        running[pool.submit(tidily, work, *arguments)] = run
+                        running[pool.submit(tidily, do_run, *call)] = call[0]  # type: ignore[arg-type]  # as do_run takes them
                 except (BrokenProcessPool, OSError, ValueError) as error:
                     if isinstance(error, OSError) and error.errno is not None:  # the system's: no process to be had
                         raise
                     # A pool that breaks while a worker starts closes the pipes which it is handed.
-                    raise _killed([*running.values(), run]) from None
+                    raise _killed([*running.values(), call[0]]) from None
             if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)

@@ -12,16 +12,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, to_builtins
 from scipy.stats import spearmanr
 
 from toporo.checks import whole
 from toporo.choice.splits import hop_folds
-from toporo.cluster import LOCAL
-from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.errors import DataError, DivergedError, SettingError
 from toporo.files import write_text
 from toporo.pages.table import Table
 from toporo.paper.base import BENCHMARKS, Benchmark, load_dataset
@@ -45,17 +45,15 @@ def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     return tuple(dict(zip(values, each, strict=True)) for each in itertools.product(*values.values()))
 
 
-#: Settings to try by objective, by name of the search; a method's own settings are tried too.
-SEARCHES: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
-    "paper": {
-        "erm": ({},),
-        "iw-erm": ({},),
-        "irm": _grid(penalty=_PENALTIES, warm_up_share=_WARM_UPS),
-        "vrex": _grid(penalty=_PENALTIES, warm_up_share=_WARM_UPS),
-        "sd": _grid(penalty=(1e-5, 1e-4, 1e-3, 1e-2, 0.1)),
-        "group-dro": _grid(step=STEPS),
-        "tro": _grid(penalty=PENALTIES, step=STEPS),
-    }
+#: Settings to try by objective; a method's own settings are tried too.
+GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
+    "erm": ({},),
+    "iw-erm": ({},),
+    "irm": _grid(penalty=_PENALTIES, warm_up_share=_WARM_UPS),
+    "vrex": _grid(penalty=_PENALTIES, warm_up_share=_WARM_UPS),
+    "sd": _grid(penalty=(1e-5, 1e-4, 1e-3, 1e-2, 0.1)),
+    "group-dro": _grid(step=STEPS),
+    "tro": _grid(penalty=PENALTIES, step=STEPS),
 }
 #: Largest number of regions held out, and evaluations of a run.
 FOLDS, EVALUATIONS = 3, 20
@@ -63,8 +61,6 @@ FOLDS, EVALUATIONS = 3, 20
 #: groups, in regions held out, and on the test groups.
 LABEL_FREE = ("validation", "regions")
 RULES = ("own", *LABEL_FREE, "oracle")
-#: Scores of each rule by setting (as JSON) and round.
-_Scores: TypeAlias = dict[tuple[str, int], dict[str, float]]
 
 
 # ---------------------------------------------------------------------- runs
@@ -93,7 +89,6 @@ def make_plan(
     variant: Variant,
     loaded: BenchmarkData,
     *,
-    search: str = "paper",
     seeds: int = 3,
     methods: Iterable[str] | None = None,
 ) -> SearchPlan:
@@ -103,13 +98,9 @@ def make_plan(
     ----------
     benchmark : under its protocol.
     variant, loaded : one of its variants, and the data.
-    search : name in :data:`SEARCHES`.
     seeds : number of seeds.
-    methods : names; by default those of the protocol's table that the search has a grid for, except λ = 0.
+    methods : names; by default those of the protocol's table that there is a grid for, except λ = 0.
     """
-    if search not in SEARCHES:
-        raise UnknownNameError("search", search, SEARCHES)
-    grids = SEARCHES[search]
     settled = benchmark.protocol.for_variant(variant)
     if settled.unit != "epochs" or settled.model != "mlp":
         raise SettingError(f"--search is for networks on plain rows; {benchmark.name} has none.")
@@ -117,11 +108,11 @@ def make_plan(
     asked = protocol.get_methods(protocol.methods if methods is None else methods)
     if methods is None:
         asked = [method for method in asked if method.settings.get("penalty") != 0.0]
-    chosen = [method for method in asked if method.objective in grids]
+    chosen = [method for method in asked if method.objective in GRIDS]
     without = [method.name for method in asked if method not in chosen]
     if without and (methods is not None or not chosen):
         raise SettingError(
-            f"the search {search!r} has no grid for {', '.join(without)}: it tries {', '.join(grids)} on networks."
+            f"a search has no grid for {', '.join(without)}: it tries {', '.join(GRIDS)} on networks of plain rows."
         )
     folds = _folds(loaded)
     data = (loaded, *(data for data, _ in folds))
@@ -130,15 +121,15 @@ def make_plan(
         for fold, part in enumerate(data)
         for method in chosen
         for seed in range(seeds)
-        for settings in _settings(method, grids[str(method.objective)])
+        for settings in _settings(method)
     )
     return SearchPlan(protocol, data, tuple(likeness for _, likeness in folds), runs)
 
 
-def _settings(method: BenchMethod, grid: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _settings(method: BenchMethod) -> list[dict[str, Any]]:
     """Return the method's own settings, then those of the grid on top of them, each once."""
     own = dict(method.settings)
-    every = [own, *({**own, **settings} for settings in grid)]
+    every = [own, *({**own, **settings} for settings in GRIDS[str(method.objective)])]
     return [settings for number, settings in enumerate(every) if settings not in every[:number]]
 
 
@@ -181,7 +172,7 @@ class MethodSearch(Struct):
     Attributes
     ----------
     title : the method's.
-    settings : those tried, in a fixed order, the method's own first.
+    settings : those tried, the method's own first; without those that diverged.
     last : test figures after the last epoch, by setting and seed.
     rules : results of rules that choose the settings; all train to the last epoch.
     epochs : results of rules that choose the epoch too.
@@ -214,7 +205,6 @@ class Search(Struct):
     schema: str
     benchmark: str
     protocol: str
-    search: str
     seeds: int
     variants: list[VariantSearch]
 
@@ -231,146 +221,132 @@ def search_settings(
     name: str,
     out: str | os.PathLike[str],
     *,
-    search: str = "paper",
     protocol: str = "fair",
     seeds: int = 3,
-    methods: Iterable[str] | None = None,
+    methods: Sequence[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     source: str = "auto",
     workers: int | None = 1,
-    engine: str = LOCAL,
     progress: Progress = quiet,
     say: Say = quiet,
     **options: str | None,
 ) -> Search:
     """Try a grid of settings for every method, and write the result of every rule to ``out/search.json``.
 
-    Runs are stored as they end, so the same call after an interruption continues.
-
-    Parameters
-    ----------
-    name : of the benchmark.
-    out : folder for results; created if it does not exist.
-    search : name in :data:`SEARCHES`.
-    methods : names; by default those of the protocol's table that there is a grid for.
-    protocol, seeds, data, source, workers, engine, progress, say, options : see
-        :func:`toporo.paper.runner.reproduce`.
+    Runs are stored as they end, so the same call after an interruption continues. Parameters are those of
+    :func:`toporo.paper.runner.reproduce`; by default methods are those of the table that there is a grid for.
     """
     whole(seeds, "seeds", 1)
-    runner = Runner(Store(Path(out)), engine=engine, workers=workers, progress=progress, say=say)
+    runner = Runner(Store(Path(out)), workers=workers, progress=progress, say=say)
     benchmark = BENCHMARKS[name].under(protocol)
-    wanted = list(methods) if methods is not None else None
-    plans = [
-        make_plan(
-            benchmark,
-            variant,
-            load_dataset(name, data, source=source, **variant.options),
-            search=search,
-            seeds=seeds,
-            methods=wanted,
-        )
-        for variant in benchmark.get_variants(**options)
-    ]
+    plans = []
+    for variant in benchmark.get_variants(**options):
+        loaded = load_dataset(name, data, source=source, **variant.options)
+        plans.append(make_plan(benchmark, variant, loaded, seeds=seeds, methods=methods))
     runs = [run for plan in plans for run in plan.runs]
     say(f"{len(runs):,} runs: {len(plans[0].data) - 1} folds and all training groups, {seeds} seed(s).")
     records, _ = runner.do(runs, [part for plan in plans for part in plan.data])
-    outcome = Search(SCHEMA, name, protocol, search, seeds, [evaluate_rules(plan, records) for plan in plans])
+    outcome = Search(SCHEMA, name, protocol, seeds, [evaluate_rules(plan, records) for plan in plans])
     write_text(Path(out, "search.json"), json.dumps(to_builtins(outcome), ensure_ascii=False, indent=1))
     return outcome
 
 
 def evaluate_rules(plan: SearchPlan, records: Mapping[str, Record]) -> VariantSearch:
     """Return the result of every rule for every method; ``records`` are by key."""
-    protocol = plan.protocol
+    protocol, variant = plan.protocol, plan.protocol.variants[0]
     runs: dict[str, list[Run]] = {}
     for run in plan.runs:
         runs.setdefault(run.method.name, []).append(run)
-    methods = {
-        name: _evaluate_method(protocol.method(name), protocol, runs[name], records)
-        for name in protocol.method_names
-        if name in runs
-    }
     folds = [
         {"held_out": list(data.test), "likeness": round(likeness, 6)}
         for data, likeness in zip(plan.data[1:], plan.likeness, strict=True)
     ]
-    variant = protocol.variants[0]
+    methods = {name: Scores.of(protocol, runs[name], records).search() for name in runs}
     title = f"{protocol.title} {variant.title}".strip()
     return VariantSearch(variant.name, title, protocol.digits, len(plan.runs), folds, methods)
 
 
-def _evaluate_method(
-    method: BenchMethod, protocol: Protocol, runs: Sequence[Run], records: Mapping[str, Record]
-) -> MethodSearch:
-    by_seed = [
-        _scores(protocol, [run for run in runs if run.seed == seed], records)
-        for seed in sorted({run.seed for run in runs})
-    ]
-    own = _as_key(method.settings)
-    order = sorted({key for scores in by_seed for key, _ in scores}, key=lambda key: (key != own, key))
-    last = max(epoch for scores in by_seed for _, epoch in scores)
-    at_last = [{which: score for which, score in scores.items() if which[1] == last} for scores in by_seed]
-    return MethodSearch(
-        method.title,
-        [json.loads(key) for key in order],
-        [_short(scores[key, last]["oracle"] for scores in by_seed if (key, last) in scores) for key in order],
-        {rule: _choose(rule, at_last, protocol, own) for rule in RULES},
-        {rule: _choose(rule, by_seed, protocol, own) for rule in (*LABEL_FREE, "oracle")},
-        {rule: _rank(rule, at_last) for rule in LABEL_FREE},
-    )
+@dataclass(frozen=True)
+class Scores:
+    """The figures of a method that rules choose by.
 
+    Attributes
+    ----------
+    protocol, title : of the runs, and of the method.
+    settings, epochs : those tried, the method's own first, and those after which runs were evaluated.
+    by_rule : by seed, setting and epoch, for each rule; NaN for settings that diverged with that seed.
+    """
 
-def _as_key(settings: Mapping[str, Any]) -> str:
-    return json.dumps(dict(settings), sort_keys=True)
+    protocol: Protocol
+    title: str
+    settings: list[dict[str, Any]]
+    epochs: list[int]
+    by_rule: dict[str, npt.NDArray[np.float64]]
 
+    @classmethod
+    def of(cls, protocol: Protocol, runs: Sequence[Run], records: Mapping[str, Record]) -> Scores:
+        """Collect the scores of all runs of a method; the first ones have its own settings."""
+        method, metric = runs[0].method, protocol.whole
+        settings: list[dict[str, Any]] = []
+        for run in runs:
+            if run.method.settings not in settings:
+                settings.append(dict(run.method.settings))
+        histories = [records[run.key]["history"] for run in runs]
+        epochs = [int(entry["round"]) for entry in max(histories, key=len)]
+        shape = (1 + max(run.fold for run in runs), 1 + max(run.seed for run in runs), len(settings), len(epochs))
+        test, validation = np.full(shape, np.nan), np.full(shape, np.nan)
+        for run, history in zip(runs, histories, strict=True):
+            if history:
+                at = run.fold, run.seed, settings.index(dict(run.method.settings))
+                test[at] = [metric.scale * entry["metrics"][metric.key] for entry in history]
+                validation[at] = [metric.scale * entry["metrics"]["validation"] for entry in history]
+        test[:, np.isnan(test).any(axis=0)] = np.nan
+        if np.isnan(test[0, :, 0]).any():
+            raise DivergedError(f"{method.name}: training diverged with the settings of the table.")
+        oracle, own = test[0], np.full(shape[1:], np.nan)
+        own[:, 0] = 0.0
+        rules = {"validation": validation[0], "regions": test[1:].mean(axis=0), "oracle": oracle}
+        scores = {rule: np.where(np.isnan(oracle), np.nan, values) for rule, values in rules.items()}
+        return cls(protocol, method.title, settings, epochs, {"own": own, **scores})
 
-def _scores(protocol: Protocol, runs: Sequence[Run], records: Mapping[str, Record]) -> _Scores:
-    """Return the scores of all settings and epochs of one seed, for settings that diverged on no fold."""
-    scale, key = protocol.whole.scale, protocol.whole.key
-    scores: _Scores = {}
-    held_out: dict[tuple[str, int], list[float]] = {}
-    for run in runs:
-        for entry in records[run.key]["history"]:
-            candidate, metrics = (_as_key(run.method.settings), int(entry["round"])), entry["metrics"]
-            if run.fold:
-                held_out.setdefault(candidate, []).append(scale * metrics[key])
-            else:
-                scores[candidate] = {"validation": scale * metrics["validation"], "oracle": scale * metrics[key]}
-    folds = max(run.fold for run in runs)
-    return {
-        candidate: score | {"regions": float(np.mean(held_out[candidate]))}
-        for candidate, score in scores.items()
-        if len(held_out.get(candidate, ())) == folds
-    }
+    def search(self) -> MethodSearch:
+        """Return the result of every rule."""
+        last = self.by_rule["oracle"][:, :, -1].T
+        kept = [bool(np.isfinite(values).any()) for values in last]
+        return MethodSearch(
+            self.title,
+            [settings for settings, keep in zip(self.settings, kept, strict=True) if keep],
+            [_short(values[~np.isnan(values)]) for values in last[kept]],
+            {rule: self.choose(rule, [-1]) for rule in RULES},
+            {rule: self.choose(rule, list(range(len(self.epochs)))) for rule in (*LABEL_FREE, "oracle")},
+            {rule: self.rank(rule) for rule in LABEL_FREE},
+        )
 
+    def choose(self, rule: str, epochs: list[int]) -> Choice:
+        """Return the result of a rule that chooses among these epochs, given by their numbers."""
+        best = np.nanmax if self.protocol.better == "higher" else np.nanmin
+        values, regrets, taken = [], [], []
+        for scores, figures in zip(self.by_rule[rule][..., epochs], self.by_rule["oracle"][..., epochs], strict=True):
+            equal = scores == best(scores)
+            setting, epoch = np.argwhere(equal)[0]
+            values.append(float(figures[equal].mean()))
+            regrets.append(abs(float(best(figures)) - values[-1]))
+            chosen = {"settings": self.settings[setting], "epoch": self.epochs[epochs[epoch]]}
+            taken.append({**chosen, "equal": int(equal.sum())})
+        return Choice(_short(values), _short(regrets), taken)
 
-def _choose(rule: str, by_seed: Sequence[_Scores], protocol: Protocol, own: str) -> Choice:
-    best = max if protocol.better == "higher" else min
-    values, regrets, taken = [], [], []
-    for scores in by_seed:
-        if rule == "own":
-            equal = [candidate for candidate in scores if candidate[0] == own]
-        else:
-            top = best(score[rule] for score in scores.values())
-            equal = [candidate for candidate, score in scores.items() if score[rule] == top]
-        value = float(np.mean([scores[candidate]["oracle"] for candidate in equal]))
-        values.append(value)
-        regrets.append(abs(best(score["oracle"] for score in scores.values()) - value))
-        taken.append({"settings": json.loads(equal[0][0]), "epoch": equal[0][1], "equal": len(equal)})
-    return Choice(_short(values), _short(regrets), taken)
-
-
-def _rank(rule: str, by_seed: Sequence[_Scores]) -> float | None:
-    correlations = []
-    for scores in by_seed:
-        pairs = np.array([[score[rule], score["oracle"]] for score in scores.values()])
-        if len(pairs) > 2 and np.ptp(pairs, axis=0).min() > 0:
-            correlations.append(float(spearmanr(pairs[:, 0], pairs[:, 1]).statistic))
-    return round(float(np.mean(correlations)), 4) if correlations else None
+    def rank(self, rule: str) -> float | None:
+        """Return the rank correlation of a rule's scores with the test figures after the last epoch."""
+        correlations = []
+        for scores, figures in zip(self.by_rule[rule][..., -1], self.by_rule["oracle"][..., -1], strict=True):
+            pairs = np.stack([scores, figures])[:, ~np.isnan(figures)]
+            if pairs.shape[1] > 2 and np.ptp(pairs, axis=1).min() > 0:
+                correlations.append(float(spearmanr(*pairs).statistic))
+        return round(float(np.mean(correlations)), 4) if correlations else None
 
 
 def _short(values: Iterable[float]) -> list[float]:
-    return [round(value, 6) for value in values]
+    return [round(float(value), 6) for value in values]
 
 
 # ---------------------------------------------------------------------- tables
@@ -395,7 +371,7 @@ def search_table(part: VariantSearch) -> Table:
     return Table((*titles, *(f"{rule}, epoch too" for rule in (*LABEL_FREE, "oracle"))), tuple(rows), (METHOD,))
 
 
-def print_search(outcome: Search, *, style: str = "terminal") -> None:
+def print_search(outcome: Search, style: str = "terminal") -> None:
     """Print the result of a search: for a ``"terminal"``, as ``"markdown"`` or as ``"json"``."""
     metric = BENCHMARKS[outcome.benchmark].under(outcome.protocol).protocol.metric
     titled = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toporo.errors import DataError
 from toporo.pages.table import Cell, Table
@@ -16,6 +16,10 @@ from toporo.paper.results import AVERAGE, SELECTIONS, Results, Row
 from toporo.paper.sentences import PAIRED, caption, headline, oracle, overview_caption
 from toporo.progress import make_console
 from toporo.text import write_data
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
 
 NONE = "–"
 METHOD, SAW, NOTHING = "method", "saw of the test groups", "nothing"
@@ -167,45 +171,33 @@ def print_tables(content: Any, titled: Iterable[tuple[str, Table]], style: str, 
     else:
         console = make_console(width=None if sys.stdout.isatty() else WIDTH, highlight=True)
         for title, table in titled:
-            for part, widths in _parts(replace(table, title=title), console.width):
-                shown = part.to_rich()
-                for column, width in zip(shown.columns, widths, strict=True):
-                    column.width = width
-                console.print(shown)
+            for part in _fitting(replace(table, title=title), console):
+                console.print(part)
         for note in notes:
             console.print(note)
 
 
-def _parts(table: Table, room: int) -> list[tuple[Table, list[int]]]:
-    """Cut a table into several that fit a terminal, with widths of columns: each has the methods, too.
+def _fitting(table: Table, console: Console) -> Iterator[RichTable]:
+    """Cut a table into several that fit a terminal: each has the methods, and the paper's figures stay beside ours."""
 
-    The paper's figures stay beside ours.
-    """
-    longest = [
-        max(len(text) for text in (*title.split(), *(row[i] for row in table.rows)))
-        for i, title in enumerate(table.columns)
-    ]
-    first = min(TITLE_WIDTH, longest[0] + len(" (control)"))
-    parts: list[list[int]] = [[]]
-    for i in range(1, len(longest)):
-        follows = table.columns[i + 1 : i + 2] == ("paper",)
-        needed = sum(longest[j] + 3 for j in (i, i + 1)[: 1 + follows])
-        taken = first + 4 + sum(longest[j] + 3 for j in parts[-1])
-        if parts[-1] and table.columns[i] != "paper" and taken + needed > room:
-            parts.append([])
-        parts[-1].append(i)
-    return [
-        (
-            replace(
-                table,
-                columns=tuple(table.columns[i] for i in (0, *part)),
-                rows=tuple(tuple(row[i] for i in (0, *part)) for row in table.rows),
-                title=table.title if part is parts[0] else "The same, continued.",
-            ),
-            [first, *(longest[i] for i in part)],
-        )
-        for part in parts
-    ]
+    def part(start: int, end: int) -> RichTable:
+        shown = replace(
+            table,
+            columns=(table.columns[0], *table.columns[start:end]),
+            rows=tuple((row[0], *row[start:end]) for row in table.rows),
+            title=table.title if start == 1 else "The same, continued.",
+        ).to_rich()
+        shown.columns[0].max_width = TITLE_WIDTH
+        return shown
+
+    start, count, unlimited = 1, len(table.columns), console.options.update(width=10_000)
+    while start < count:
+        ends = (end for end in range(count, start + 1, -1) if table.columns[end : end + 1] != ("paper",))
+        widths = {end: console.measure(part(start, end), options=unlimited).maximum for end in ends}
+        fits = (end for end, width in widths.items() if width <= console.width)
+        end = next(fits, start + 1)
+        yield part(start, end)
+        start = end
 
 
 def methods_text() -> str:
