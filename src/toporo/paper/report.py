@@ -12,16 +12,15 @@ from typing import Any
 from toporo.files import write_text
 from toporo.pages.render import render
 from toporo.paper.results import Results
+from toporo.paper.runs import PROTOCOL_FIELDS_NOT_IN_KEY
 from toporo.paper.sections import any_sections
-from toporo.paper.sentences import caption, comparisons, headline, oracle, topology_words, when
+from toporo.paper.sentences import caption, headline, oracle, topology_words, when
 from toporo.paper.tables import overview_table, scores_table
 from toporo.text import many
 from toporo.types import Record
 
 #: Entries of a benchmark's description that figures show, or that are too long for a line.
 UNLISTED = ("angles", "hops", "positions", "counts")
-#: Fields of a protocol that are not settings.
-NO_SETTINGS = ("title", "methods", "extra", "metrics", "variants", "changes", "digits", "notes", "average")
 
 
 def write_report(results: Results, out: Path) -> Path:
@@ -35,7 +34,7 @@ def write_report(results: Results, out: Path) -> Path:
             "title": part.title,
             "caption": caption(part),
             "table": scores_table(part),
-            "findings": [*comparisons(part), *topology_words(part)],
+            "findings": topology_words(part),
             "sections": (benchmark.sections or any_sections)(part),
         }
         for part in results.parts
@@ -44,6 +43,7 @@ def write_report(results: Results, out: Path) -> Path:
     for section in [*shared, *(section for chapter in chapters for section in chapter["sections"])]:
         if section.svg:
             write_text(out / "figures" / f"{section.name}.svg", section.svg)
+    skipped = [f"Not run: {name}. {why}" for name, why in results.about.get("skipped", {}).items()]
     page = render(
         "benchmark.html",
         title=f"{protocol.title}: topology-aware robust optimisation",
@@ -56,7 +56,7 @@ def write_report(results: Results, out: Path) -> Path:
         overview=overview_table(results) if len(chapters) > 1 else None,
         shared=shared,
         chapters=chapters,
-        notes=[*protocol.notes, *_skipped(results), *_timings(results.records), *_warnings(results.records)],
+        notes=[*protocol.notes, *skipped, *_timings(results.records), *_warnings(results.records)],
         settings=_settings(results),
     )
     path = out / "report.html"
@@ -73,15 +73,10 @@ def _warnings(records: Sequence[Record]) -> list[str]:
     return [f"Warned in {', '.join(who)}: {text}" for text, who in by_text.items()]
 
 
-def _skipped(results: Results) -> list[str]:
-    """List the variants without figures and the reasons."""
-    return [f"Not run: {name}. {why}" for name, why in results.about.get("skipped", {}).items()]
-
-
 def _timings(records: Sequence[Record]) -> list[str]:
     """List times and hardware of timed runs."""
     by_machine: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for timing in (record["timing"] for record in records if record.get("timing")):
+    for timing in (record["timing"] for record in records if "timing" in record):
         by_machine.setdefault((timing["device"], timing["precision"]), []).append(timing)
     return [
         f"{many(len(timings), 'run')} on {device} in {precision}: "
@@ -93,25 +88,24 @@ def _timings(records: Sequence[Record]) -> list[str]:
 
 
 def _settings(results: Results) -> list[tuple[str, str]]:
+    """List the settings that decide the runs: of the protocol, the methods, the variants and their data."""
     used = {record["method"] for record in results.records}
     varied = {key for part in results.parts for key in part.variant.training}
-    protocol = {k: v for k, v in asdict(results.protocol).items() if k not in NO_SETTINGS and k not in varied}
-    settings = [(key.replace("_", " "), _text(value)) for key, value in protocol.items()]
-    for method in (method for method in results.protocol.get_methods() if method.name in used):
-        about = {"model": method.model, "objective": method.objective, **method.settings, "prior": method.prior}
-        settings.append((method.title, _text({key: value for key, value in about.items() if value is not None})))
-    return [*settings, *(line for part in results.parts for line in _data_settings(part))]
-
-
-def _data_settings(part: Results) -> list[tuple[str, str]]:
-    lead = f"{part.variant.title}: " if part.variant.title else ""
-    about = {k: v for k, v in part.loaded.about.items() if k not in UNLISTED}
-    return [
-        *([(f"{lead}training", _text(part.variant.training))] if part.variant.training else []),
-        (f"{lead}data", _text({"source": part.loaded.source, **about})),
-        (f"{lead}training groups", ", ".join(str(name) for name in part.loaded.train)),
-    ]
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, default=list, ensure_ascii=False).replace("Infinity", "∞")
+    settings = {
+        key.replace("_", " "): value
+        for key, value in asdict(results.protocol).items()
+        if key not in (*PROTOCOL_FIELDS_NOT_IN_KEY, *varied)
+    }
+    for method in results.protocol.get_methods():
+        if method.name in used:
+            about = {"model": method.model, "objective": method.objective, **method.settings, "prior": method.prior}
+            settings[method.title] = {key: value for key, value in about.items() if value is not None}
+    for part in results.parts:
+        lead = f"{part.variant.title}: " if part.variant.title else ""
+        if part.variant.training:
+            settings[f"{lead}training"] = part.variant.training
+        about = {key: value for key, value in part.loaded.about.items() if key not in UNLISTED}
+        settings[f"{lead}data"] = {"source": part.loaded.source, **about}
+        settings[f"{lead}training groups"] = [str(name) for name in part.loaded.train]
+    texts = {name: json.dumps(value, default=list, ensure_ascii=False) for name, value in settings.items()}
+    return [(name, text.replace("Infinity", "∞")) for name, text in texts.items()]

@@ -1,4 +1,4 @@
-"""Sentences about results: captions, the headline, comparisons and what topologies show; for page and terminal."""
+"""Sentences about results: captions, the headline and what topologies show; for page and terminal."""
 
 from __future__ import annotations
 
@@ -54,79 +54,11 @@ def when(protocol: Protocol) -> str:
     return words.get(protocol.headline, f"at the {{}} of the rule “{protocol.headline}”").format(protocol.moment)
 
 
-# ---------------------------------------------------------------------- comparisons
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The difference between two rows of a table.
-
-    Attributes
-    ----------
-    protocol : of the table.
-    ours, theirs : the rows.
-    """
-
-    protocol: Protocol
-    ours: Row
-    theirs: Row
-
-    @property
-    def gain(self) -> float:
-        """Difference of the figures, positive if ours is better."""
-        return self.protocol.sign * (self.ours.mean - self.theirs.mean)
-
-    @property
-    def sign(self) -> int:
-        """1 if our figure is better by more than the larger standard deviation over seeds, -1 if worse, else 0."""
-        gain = self.gain
-        return 0 if abs(gain) <= max(self.ours.sd or 0.0, self.theirs.sd or 0.0) else 1 if gain > 0 else -1
-
-    def __str__(self) -> str:
-        """The difference in words: ``1.5 points below Group DRO (beyond the spread)``."""
-        title = self.protocol.method(self.theirs.method).title
-        seeds = min(len(self.ours.per_seed), len(self.theirs.per_seed))
-        how = "one seed" if seeds < 2 else "beyond the spread" if self.sign else "within the spread over seeds"
-        gap = self.ours.mean - self.theirs.mean
-        if round(gap, self.protocol.digits) == 0:
-            return f"level with {title} ({how})"
-        return f"{difference(self.protocol, abs(gap))} {'above' if gap > 0 else 'below'} {title} ({how})"
-
-
-def difference(protocol: Protocol, value: float) -> str:
-    """Return a difference of figures with its unit."""
-    return f"{value:.{protocol.digits}f}{' points' * ('%' in protocol.metric)}"
-
-
-def _named(protocol: Protocol, row: Row) -> str:
-    return f"{protocol.method(row.method).title} ({row.mean:.{protocol.digits}f})"
-
-
-def _finite(part: Results) -> dict[str, Row]:
-    """Return the rows of one variant that stand for methods that have a figure, by method."""
-    chosen = part.headlines().values()
-    return {row.method: row for row in chosen if row.mean is not None and math.isfinite(row.mean)}
-
-
-def comparisons(part: Results) -> list[str]:
-    """Compare each method with the baseline and the controls that have the same kind of model, in a sentence."""
-    protocol, rows = part.protocol, _finite(part)
-    methods = [method for method in protocol.get_methods() if method.name in rows]
-    sentences = []
-    for method in methods:
-        references = [m.name for m in methods if m.model == method.model and (m.control or m.baseline)]
-        if references and not (method.control or method.baseline):
-            ours = rows[method.name]
-            against = ", ".join(str(Comparison(protocol, ours, rows[name])) for name in references)
-            sentences.append(f"{method.title} ({ours.mean:.{protocol.digits}f} {when(protocol)}) is {against}.")
-    return sentences
-
-
 # ---------------------------------------------------------------------- the headline
 
 
 @dataclass(frozen=True)
-class _Contest:
+class Contest:
     """The rows of one variant that the headline compares.
 
     Attributes
@@ -143,8 +75,29 @@ class _Contest:
     control: Row | None
     best: Row
 
+    @classmethod
+    def of(cls, part: Results) -> Contest | None:
+        """Find the rows; None if TRO or ERM has no figure."""
+        protocol = part.protocol
+        rows = [row for row in part.headlines().values() if row.mean is not None and math.isfinite(row.mean)]
+        best: dict[str, Row] = {}
+        for row in sorted(rows, key=lambda row: -protocol.sign * row.mean):
+            method = protocol.method(row.method)
+            if method.baseline:
+                best.setdefault("erm", row)
+            elif method.uses == TRO_USES and not method.control:
+                best.setdefault("tro", row)
+            elif len(method.uses) == 1:
+                best.setdefault("control", row)
+            best.setdefault("best", row)
+        if "tro" not in best or "erm" not in best:
+            return None
+        return cls(protocol, best["tro"], best["erm"], best.get("control"), best["best"])
+
     def sign(self, row: Row, other: Row) -> int:
-        return Comparison(self.protocol, row, other).sign
+        """Return 1 if a row is better by more than the larger standard deviation over seeds, -1 if worse, else 0."""
+        gain = self.protocol.sign * (row.mean - other.mean)
+        return 0 if abs(gain) <= max(row.sd or 0.0, other.sd or 0.0) else 1 if gain > 0 else -1
 
     @property
     def signs(self) -> list[int]:
@@ -156,19 +109,26 @@ class _Contest:
         """True if the control, with one ingredient, gains as much over ERM as TRO does with both."""
         return self.control is not None and self.sign(self.tro, self.control) < 1 == self.sign(self.control, self.erm)
 
+    @property
     def text(self) -> str:
-        """Compare TRO with ERM and with the control, and say what follows."""
-        versus_erm = Comparison(self.protocol, self.tro, self.erm)
-        gain = difference(self.protocol, abs(versus_erm.gain))
-        how = [f"{gain} worse than", "within the spread over seeds of", f"{gain} better than"][versus_erm.sign + 1]
-        sentences = [f"{_named(self.protocol, self.tro)} is {how} {_named(self.protocol, self.erm)}."]
+        """The comparison of TRO with ERM and with the control, and what follows."""
+        gain = self._gap(self.tro, self.erm)
+        how = (f"{gain} worse than", "within the spread over seeds of", f"{gain} better than")[1 + self.signs[0]]
+        sentences = [f"{self._named(self.tro)} is {how} {self._named(self.erm)}."]
         if self.control is None:
             sentences.append("No control was run that uses only the topology or only the worst case.")
         else:
             sentences.append(self._implication(self.control))
         if self.best not in (self.tro, self.erm, self.control):
-            sentences.append(f"The best of all methods is {_named(self.protocol, self.best)}.")
+            sentences.append(f"The best of all methods is {self._named(self.best)}.")
         return " ".join(sentences)
+
+    def _named(self, row: Row) -> str:
+        return f"{self.protocol.method(row.method).title} ({row.mean:.{self.protocol.digits}f})"
+
+    def _gap(self, row: Row, other: Row) -> str:
+        unit = " points" if "%" in self.protocol.metric else ""
+        return f"{abs(row.mean - other.mean):.{self.protocol.digits}f}{unit}"
 
     def _implication(self, control: Row) -> str:
         method, tro = self.protocol.method(control.method), self.protocol.method(self.tro.method)
@@ -184,37 +144,18 @@ class _Contest:
             return f"{reaches}, so the {part} explains the gain."
         if self.sign(control, self.erm) < 1:
             return f"{reaches}, so the {part} alone does not explain the gain."
-        share = difference(self.protocol, Comparison(self.protocol, control, self.erm).gain)
-        return f"{reaches}, so the {part} alone explains {share} of the gain."
-
-
-def _contest(part: Results) -> _Contest | None:
-    """Return the comparison for one variant; None if TRO or ERM has no score."""
-    protocol = part.protocol
-    ordered = sorted(_finite(part).values(), key=lambda row: -protocol.sign * row.mean)
-    kinds: dict[str, Row] = {}
-    for row in ordered:  # the best comes first
-        method = protocol.method(row.method)
-        if method.baseline:
-            kinds.setdefault("erm", row)
-        elif method.uses == TRO_USES and not method.control:
-            kinds.setdefault("tro", row)
-        elif len(method.uses) == 1:
-            kinds.setdefault("control", row)
-    if "tro" not in kinds or "erm" not in kinds:
-        return None
-    return _Contest(protocol, kinds["tro"], kinds["erm"], kinds.get("control"), ordered[0])
+        return f"{reaches}, so the {part} alone explains {self._gap(control, self.erm)} of the gain."
 
 
 def headline(results: Results) -> Verdict:
     """Compare TRO with ERM and with the best control, and say what follows; as counts if there are variants."""
-    contests = {part.variant.title: contest for part in results.parts if (contest := _contest(part)) is not None}
+    contests = {part.variant.title: contest for part in results.parts if (contest := Contest.of(part)) is not None}
     if not contests:
         return Verdict("There is nothing to compare yet: it takes TRO with a topology, and ERM.")
     signs = [each.signs for each in contests.values()]
     tone = "good" if min(map(min, signs)) > 0 else "bad" if max(each[0] for each in signs) < 0 else ""
     if len(contests) == 1:
-        return Verdict(next(iter(contests.values())).text(), tone)
+        return Verdict(next(iter(contests.values())).text, tone)
     against_erm, against_control = (
         {title: each.signs[i] for title, each in contests.items() if len(each.signs) > i} for i in (0, 1)
     )
@@ -273,21 +214,10 @@ def topology_words(part: Results) -> list[str]:
 
 def _trust_words(priors: Sequence[Prior]) -> list[str]:
     """Say in how many runs resamples confirm the prior, if that was measured."""
-    measured = [(prior, prior.bootstrap_rms) for prior in priors if prior.bootstrap_rms is not None]
-    seeds = many(len(measured), "seed")
-    doubts = [prior.fallback_reason for prior, _ in measured if prior.fallback_reason]
-    followed = [(prior.distance_to_uniform, rms) for prior, rms in measured if not prior.fallback_reason]
-    trusted = [(distance, rms) for distance, rms in followed if distance >= FLAT]
-    even = len(measured) - len(doubts) - len(trusted)
-    sentences = []
-    if trusted:
-        distance, rms = min(distance for distance, _ in trusted), max(rms for _, rms in trusted)
-        sentences.append(
-            f"The prior was trusted in {len(trusted)} of {seeds}: resampling the rows moves it by at most {rms:.2f}, "
-            f"and it is at least {distance:.2f} from uniform."
-        )
-    if even:
-        sentences.append(f"The prior is uniform in {even} of {seeds}: the graph makes none more central than another.")
+    measured = [prior for prior in priors if prior.bootstrap_rms is not None]
+    doubts = [prior.fallback_reason for prior in measured if prior.fallback_reason]
+    trusted, seeds = len(measured) - len(doubts), many(len(measured), "seed")
+    sentences = [f"Resampling the rows confirms the prior in {trusted} of {seeds}."] if trusted else []
     if doubts:
         sentences.append(f"The prior was not trusted in {len(doubts)} of {seeds}, and is uniform there: {doubts[0]}.")
     return sentences
