@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toporo.errors import DataError, UnknownNameError
+from toporo.errors import DataError
 from toporo.paper.results import SELECTIONS, select
 
 HISTORY = [
@@ -41,13 +41,6 @@ def test_averaged_weights_are_told_under_the_names_of_the_others() -> None:
 
 def test_only_the_oracle_says_it_saw_test_labels() -> None:
     assert {name: rule.saw for name, rule in SELECTIONS.items() if rule.saw} == {"oracle": ("test labels",)}
-
-
-def test_unknown_rule_lists_the_valid_ones() -> None:
-    with pytest.raises(UnknownNameError, match="averaged, last, oracle, validation"):
-        select(HISTORY, "latest")
-    with pytest.raises(UnknownNameError, match="higher, lower"):
-        select(HISTORY, "last", "smaller")
 
 
 def test_no_epochs_is_an_error() -> None:

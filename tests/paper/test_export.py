@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toporo.errors import UnknownNameError
 from toporo.graphs import as_graph
 from toporo.paper import load_dataset
 from toporo.paper.base import export
@@ -48,11 +47,6 @@ def test_tpt48_is_years_in_degrees(real_data: Path, tmp_path: Path) -> None:
     (tmp_path / "borders.csv").write_text(found.edges)
     assert as_graph(tmp_path / "borders.csv") == benchmark.graph
     assert found.test.split() == list(benchmark.test)
-
-
-def test_an_unknown_benchmark_is_an_error() -> None:
-    with pytest.raises(UnknownNameError, match="dg16"):
-        export("dg16")
 
 
 @pytest.mark.usefixtures("no_data")

@@ -1,8 +1,7 @@
-"""Sweeps past one process: claims on the runs of a folder; data frames."""
+"""Sweeps past one process: claims on the runs of a folder."""
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import subprocess
 import sys
@@ -13,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from toporo import paper
-from toporo.errors import DataError, SettingError
 from toporo.paper import BENCHMARKS, runner
 from toporo.paper.protocols import Protocol
 from toporo.paper.runner import reproduce
@@ -98,39 +95,3 @@ def test_two_processes_on_one_store_share_the_work(small: Protocol, tmp_path: Pa
     assert ran.empty()
     assert sorted(runs) == sorted(["ready", *(str(run) for run in whole.runs)])
     assert table(tmp_path / "out") == table(tmp_path / "whole")
-
-
-# ---------------------------------------------------------------- as a data frame
-
-
-def test_records_as_a_data_frame(small: Protocol, tmp_path: Path) -> None:
-    pytest.importorskip("pandas", reason="needs the extra frames")
-    outcome = reproduce("dg15", tmp_path, seeds=2, methods=["erm", "tro-physical"])
-    frame = paper.load(tmp_path)
-    assert list(frame.columns[: len(paper.frame.COLUMNS)]) == list(paper.frame.COLUMNS)
-    assert len(frame) == sum(len(record["history"]) for record in outcome.records)
-    last = frame[frame["last"]].set_index(["method", "seed"])
-    for record in outcome.records:
-        assert last.loc[(record["method"], record["seed"]), "test"] == record["history"][-1]["metrics"]["test"]
-    assert last["settings/penalty"].isna().tolist() == [True, True, False, False]
-    assert any(name.startswith("by_group/") for name in frame.columns)
-    assert frame.equals(paper.load(str(tmp_path)))
-
-
-def test_records_that_cannot_be_read_are_an_error(
-    small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pandas", reason="needs the extra frames")
-    with pytest.raises(DataError, match=r"no runs in .*give the folder that `toporo reproduce` was given"):
-        paper.load(tmp_path)
-    reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
-    (path,) = (tmp_path / "runs").glob("*.json")
-    whole = path.read_text()
-    for damaged in (whole[:100], json.dumps({**json.loads(whole), "seed": 1}), "[]"):
-        path.write_text(damaged)
-        with pytest.raises(DataError, match=rf"{path.name}.*Run `toporo reproduce` again"):
-            paper.load(tmp_path)
-        assert path.read_text() == damaged, "reading changes nothing"
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(SettingError, match=r"pip install 'toporo\[frames\]'"):
-        paper.load(tmp_path)

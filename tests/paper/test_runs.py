@@ -45,3 +45,13 @@ def test_a_key_changes_with_versions_of_the_code_but_not_with_texts_or_source_fi
         patch.setattr(runs, "CODE_VERSION", runs.CODE_VERSION + 1)
         assert replace(RUN).key != RUN.key
     assert replace(RUN).key == RUN.key
+
+
+def test_keys_of_stored_runs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is stored in somebody's folder is found there by another version of toporo with the same results."""
+    monkeypatch.setattr(runs, "version", lambda name: "2.0")
+    keys = [
+        Run(protocol.for_variant(protocol.variants[0]), protocol.method("tro-data"), 1, "data", fold=2).key
+        for protocol in (BENCHMARKS[name].protocol for name in ("dg15", "tpt48", "pacs"))
+    ]
+    assert keys == ["tro-data-s1-d77fc5bc11a6", "tro-data-s1-2646bbd826f2", "tro-data-s1-d3074d7e34aa"]

@@ -19,7 +19,7 @@ from toporo.cli.common import (
     register,
     say,
 )
-from toporo.paper.base import ALL, BENCHMARKS, BOTH
+from toporo.paper.base import ALL, BENCHMARKS
 from toporo.paper.report import write_report
 from toporo.paper.results import Results
 from toporo.paper.runner import reproduce as run
@@ -97,9 +97,7 @@ def reproduce(
     ] = "auto",
     split: Annotated[
         str | None,
-        choice(
-            "For tpt48: east-west, north-south or both.", _DATA, (*SPLITS, BOTH), checked=False, show_default="both"
-        ),
+        choice("For tpt48: east-west, north-south or all.", _DATA, (*SPLITS, ALL), checked=False, show_default="all"),
     ] = None,
     window: Annotated[
         str | None,

@@ -2,7 +2,6 @@
 
 from toporo.paper import dg, domainbed, sen1floods11, tpt48
 from toporo.paper.base import BENCHMARKS, Benchmark, load_dataset, register
-from toporo.paper.frame import load
 from toporo.paper.image_folder import load_images
 from toporo.paper.loaded import BenchmarkData
 
@@ -12,7 +11,6 @@ __all__ = [
     "BenchmarkData",
     "dg",
     "domainbed",
-    "load",
     "load_dataset",
     "load_images",
     "register",

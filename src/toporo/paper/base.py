@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from toporo.data.grouped import GroupedData, Split
 from toporo.errors import SettingError, UnknownNameError
-from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, RuleOfThumb, mean_of_groups, random_split
+from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, Predict, mean_of_groups, random_split
 from toporo.paper.protocols import Protocol, Variant
 from toporo.registry import Registry
 from toporo.topology.prior import Prior
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from toporo.pages.render import Section
     from toporo.paper.results import Results
 
-#: Values of an option that stand for all others, of two or of more.
-BOTH, ALL = "both", "all"
+#: Value of an option that stands for all others.
+ALL = "all"
 #: Origin of the data in words, by source.
 SOURCES = {
     "published": "the published data file",
@@ -135,7 +135,7 @@ class Benchmark:
     split: Callable[[BenchmarkData, int, float], Split] = random_split
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups
     priors: Mapping[str, Callable[[BenchmarkData], Prior]] = field(default_factory=dict)
-    rules: Mapping[str, Callable[[GroupedData, BenchmarkData], RuleOfThumb]] = field(default_factory=dict)
+    rules: Mapping[str, Callable[[GroupedData, BenchmarkData], Predict]] = field(default_factory=dict)
     vision: Vision | None = None
     origin: Callable[[str, Mapping[str, Any]], str] = _known_source
     remarks: Callable[[Sequence[BenchmarkData]], list[str]] = lambda loaded: []
@@ -160,7 +160,7 @@ class Benchmark:
         return replace(self, protocol=known[name], others={})
 
     def get_variants(self, **options: str | None) -> list[Variant]:
-        """Return the variants with these options; None, ``"all"`` and ``"both"`` stand for all values.
+        """Return the variants with these options; None and ``"all"`` stand for all values.
 
         An option may name several values, separated by commas.
 
@@ -179,12 +179,11 @@ class Benchmark:
                     f"{self.name} has no {option} to choose (found {value!r}): leave --{option} out"
                     + (f"; it is for {', '.join(having)}." if having else ".")
                 )
-            every = BOTH if len(known) == 2 else ALL
             wanted = [name.strip() for name in value.split(",") if name.strip()] or [value]
             for name in wanted:
-                if name not in (*known, BOTH, ALL):
-                    raise UnknownNameError(self.options.get(option, option), name, (*known, every))
-            chosen = [variant for variant in chosen if {variant.options[option], BOTH, ALL} & set(wanted)]
+                if name not in (*known, ALL):
+                    raise UnknownNameError(self.options.get(option, option), name, (*known, ALL))
+            chosen = [variant for variant in chosen if {variant.options[option], ALL} & set(wanted)]
         return chosen
 
 

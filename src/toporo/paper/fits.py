@@ -19,7 +19,7 @@ from toporo.data.grouped import GroupedData, Split
 from toporo.errors import DataError, DivergedError, SettingError
 from toporo.objectives import OBJECTIVES, Objective, make_objective
 from toporo.paper.base import BENCHMARKS, Benchmark
-from toporo.paper.loaded import BenchmarkData, ByGroup, mean_of_groups, mse_by_group
+from toporo.paper.loaded import BenchmarkData, ByGroup, mean_by_group, mean_of_groups, mse_by_group
 from toporo.paper.protocols import BenchMethod, Protocol
 from toporo.paper.runs import Run, Store
 from toporo.registry import Registry
@@ -249,8 +249,7 @@ def _floored_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _accuracy(outputs: npt.NDArray[Any], data: GroupedData) -> ByGroup:
-    right = np.bincount(data.codes, outputs.argmax(axis=1) == data.y, len(data.groups))
-    return data.groups.named((right / np.bincount(data.codes, minlength=len(data.groups))).tolist())
+    return mean_by_group(outputs.argmax(axis=1) == data.y, data)
 
 
 _CLASSES = TargetKind(
@@ -401,5 +400,4 @@ def _solved(given: Assignment, prior: Prior | None, settings: Mapping[str, Any],
 @FITS.register("rule")
 def _rule_of_thumb(given: Assignment) -> Fitted:
     """Apply a written prediction rule, which is not fitted: the benchmark's rule of the method's name."""
-    rule = given.benchmark.rules[given.method.name](given.train, given.loaded)
-    return _measured(given, rule.predict, tensors={name: torch.as_tensor(value) for name, value in rule.kept.items()})
+    return _measured(given, given.benchmark.rules[given.method.name](given.train, given.loaded))

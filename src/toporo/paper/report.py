@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from toporo.files import write_text
@@ -16,7 +15,6 @@ from toporo.paper.runs import PROTOCOL_FIELDS_NOT_IN_KEY
 from toporo.paper.sections import any_sections
 from toporo.paper.sentences import caption, headline, oracle, topology_words, when
 from toporo.paper.tables import overview_table, scores_table
-from toporo.text import many
 from toporo.types import Record
 
 #: Entries of a benchmark's description that figures show, or that are too long for a line.
@@ -56,7 +54,7 @@ def write_report(results: Results, out: Path) -> Path:
         overview=overview_table(results) if len(chapters) > 1 else None,
         shared=shared,
         chapters=chapters,
-        notes=[*protocol.notes, *skipped, *_timings(results.records), *_warnings(results.records)],
+        notes=[*protocol.notes, *skipped, *_warnings(results.records)],
         settings=_settings(results),
     )
     path = out / "report.html"
@@ -71,20 +69,6 @@ def _warnings(records: Sequence[Record]) -> list[str]:
         for text in record["warnings"]:
             by_text.setdefault(text, []).append(f"{record['method']} ({where})")
     return [f"Warned in {', '.join(who)}: {text}" for text, who in by_text.items()]
-
-
-def _timings(records: Sequence[Record]) -> list[str]:
-    """List times and hardware of timed runs."""
-    by_machine: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for timing in (record["timing"] for record in records if "timing" in record):
-        by_machine.setdefault((timing["device"], timing["precision"]), []).append(timing)
-    return [
-        f"{many(len(timings), 'run')} on {device} in {precision}: "
-        f"{sum(timing['seconds'] for timing in timings) / 60:.1f} minutes in all, median "
-        f"{median(timing['steps_per_second'] for timing in timings):.3g} steps and "
-        f"{median(timing['images_per_second'] for timing in timings):,.0f} samples per second."
-        for (device, precision), timings in by_machine.items()
-    ]
 
 
 def _settings(results: Results) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import defstruct
 from scipy.stats import t as student
 
-from toporo.errors import DataError, UnknownNameError
+from toporo.errors import DataError
 from toporo.files import read_json, write_text
 from toporo.paper.base import BENCHMARKS, Benchmark
 from toporo.paper.loaded import BenchmarkData
@@ -78,10 +78,6 @@ def select(history: Sequence[Record], rule: str, better: str = "higher") -> Reco
     rule : name in :data:`SELECTIONS`.
     better : whether ``"higher"`` or ``"lower"`` metrics are better.
     """
-    if rule not in SELECTIONS:
-        raise UnknownNameError("selection rule", rule, SELECTIONS)
-    if better not in ("higher", "lower"):
-        raise UnknownNameError("direction", better, ("higher", "lower"))
     if not history:
         raise DataError("there is no epoch to select from: the run has not trained yet.")
     chosen = SELECTIONS[rule]

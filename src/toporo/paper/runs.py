@@ -166,19 +166,15 @@ def write_sealed(path: Path, content: Record) -> None:
 def read_sealed(path: Path) -> dict[str, Any] | None:
     """Read a file of :func:`write_sealed`; None if there is none, or if it was damaged and is now set aside."""
     try:
-        return check_seal(path)
+        content = read_json(path)
     except FileNotFoundError:
         return None
     except DataError as error:
         set_aside(path, str(error))
         return None
-
-
-def check_seal(path: Path) -> dict[str, Any]:
-    """Read a file of :func:`write_sealed`; a damaged one is an error."""
-    content = read_json(path)
     if not isinstance(content, dict) or content.pop("checksum", None) != _checksum(content):
-        raise DataError(f"{path} is not as it was written: its checksum is of other content.")
+        set_aside(path, f"{path} is not as it was written: its checksum is of other content.")
+        return None
     return content
 
 
