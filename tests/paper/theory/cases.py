@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 
+from toporo import Prior
 from toporo.data.grouped import GroupedData
 from toporo.paper import load_dataset
-from toporo.paper.theory.ball import BallProblem
+from toporo.paper.theory import BallProblem
 from toporo.paper.theory.study import StudySettings, TheoryStudy, run_study
 
+PRIOR = Prior({"g0": 0.7, "g1": 0.3, "g2": 0.0})
 
-def blobs(rows: int = 6, groups: int = 3, features: int = 2, seed: int = 0) -> GroupedData:
-    """Groups of two classes whose boundary turns from group to group; inputs in the unit ball."""
+
+def blobs(rows: int = 6, features: int = 2, seed: int = 0) -> GroupedData:
+    """Three groups of two classes whose boundary turns from group to group; inputs in the unit ball."""
     rng = np.random.default_rng(seed)
-    x, y, names = [], [], []
-    for e in range(groups):
-        labels = (np.arange(rows) + e) % 2
-        direction = np.zeros(features)
-        direction[[0, -1]] += [np.cos(e), np.sin(e)]
-        x.append(rng.normal(size=(rows, features)) + np.outer(2.0 * labels - 1.0, direction))
-        y.append(labels)
-        names += [f"g{e}"] * rows
-    inputs = np.concatenate(x)
-    return GroupedData.from_arrays(inputs / np.linalg.norm(inputs, axis=1).max(), np.concatenate(y), names)
+    codes = np.repeat(np.arange(3), rows)
+    y = np.resize([-1.0, 1.0], 3 * rows)
+    x = rng.normal(size=(3 * rows, features))
+    x[:, 0] += y * np.cos(codes)
+    x[:, -1] += y * np.sin(codes)
+    return GroupedData.from_arrays(x / np.linalg.norm(x, axis=1).max(), y, [f"g{code}" for code in codes])
 
 
-def problem(loss: str = "logistic", penalty: float = 1.0, ball_radius: float = 1.0, **settings: int) -> BallProblem:
-    data = blobs(**settings)
-    signed = GroupedData.from_arrays(data.x, 2.0 * data.y - 1.0, data.ids)
-    first = dict.fromkeys(data.groups, 0.0) | {"g0": 0.7, "g1": 0.3}
-    return BallProblem.from_data(signed, loss=loss, ball_radius=ball_radius, penalty=penalty, prior=first)
+def problem(loss: str = "logistic", penalty: float = 1.0, ball_radius: float = 1.0, **data: int) -> BallProblem:
+    """A problem with all of the prior on two of its three groups."""
+    return BallProblem.from_data(blobs(**data), loss=loss, ball_radius=ball_radius, penalty=penalty, prior=PRIOR)
+
+
+def without_intercept(task: BallProblem) -> BallProblem:
+    """Drop the column of ones."""
+    return replace(task, x=task.x[:, :-1])
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """The paper's three theorems as programs: convergence, stationarity while training, a bound for unseen groups."""
 
-from toporo.paper.theory.ball import BallProblem, DualityGap, duality_gap, solve_saddle
+from toporo.paper.theory.ball import BallProblem
 from toporo.paper.theory.bound import BoundBreakdown, bound_breakdown
 from toporo.paper.theory.convergence import (
     Constants,
@@ -23,17 +23,14 @@ __all__ = [
     "BoundBreakdown",
     "Constants",
     "Convergence",
-    "DualityGap",
     "Rate",
     "SmoothConstants",
     "Stationarity",
     "StationarityRates",
     "bound_breakdown",
     "certified_constants",
-    "duality_gap",
     "estimated_constants",
     "measure_convergence",
     "measure_stationarity",
-    "solve_saddle",
     "training_stationarity",
 ]

@@ -47,9 +47,9 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from toporo.checks import number, whole
 from toporo.data.grouped import GroupedData, group_rng
-from toporo.errors import DataError, listed
+from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
-from toporo.paper.theory.ball import BallProblem, design
+from toporo.paper.theory.ball import BallProblem, require_signs, with_intercept
 from toporo.topology.diffusion import GroupDiffusion
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -153,49 +153,49 @@ def bound_breakdown(
 
     Parameters
     ----------
-    problem : the training rows with targets -1 and 1, the intercept last, and R, fixed before the data were seen.
-    theta : coefficients, ‖θ‖ ≤ R; the sign of the score is the class.
+    problem : the training rows with targets -1 and 1, and R, fixed before the data were seen.
+    theta : coefficients, the intercept last, ‖θ‖ ≤ R; the sign of the score is the class.
     weights : q by training group: DRO's, TRO's, a prior's, ….
     test : the rows of the test group. Their targets are compared with (``test_risk``) and enter no term.
     delta : the probability of failure.
     signs : number of random sign vectors that the complexity is averaged over.
     """
     number(delta, "delta", "a probability of failure between 0 and 1", above=0.0, below=1.0)
-    theta, x_test = _check(problem, theta, test)
+    _check(problem, theta, test)
     q = problem.groups.align(Prior(weights).weights, what="the weights")
     points = problem.row_weights(q)[:, None] * problem.x
-    complexity, *each_complexity = (
+    complexity, *group_complexities = (
         rademacher(problem.row_weights(mixture)[:, None] * problem.x, problem.ball_radius, signs)
         for mixture in (q, *np.eye(len(q)))
     )
-    each_confidence = [confidence_term(np.ones(1), count, delta / len(q)) for count in problem.counts[:, None]]
+    group_confidences = [confidence_term(np.ones(1), count, delta / len(q)) for count in problem.counts[:, None]]
     distance = classifier_distance(problem, q, test.x)
     return BoundBreakdown(
         test_group=test.groups.names[0],
         weights=problem.groups.named(q),
-        empirical=float(problem.row_weights(q) @ _ramp(problem.x @ theta * problem.y)),
+        empirical=float(q @ problem.group_means(_ramp(problem.x @ theta * problem.y))),
         complexity=2.0 * complexity.value,
         complexity_error=2.0 * complexity.error,
-        complexity_ceiling=2.0 * problem.ball_radius * float(np.sqrt((points**2).sum())),
+        complexity_ceiling=2.0 * problem.ball_radius * float(np.linalg.norm(points)),
         distance=distance.value,
         distance_error=distance.error,
         emd=mixture_emd(problem, q, test.x),
         confidence=confidence_term(q, problem.counts, delta),
         delta=delta,
-        chosen_complexity=2.0 * float(q @ [estimate.value for estimate in each_complexity]),
-        chosen_confidence=float(q @ each_confidence),
-        test_risk=float(_ramp(x_test @ theta * test.y).mean()),
+        chosen_complexity=2.0 * float(q @ [estimate.value for estimate in group_complexities]),
+        chosen_confidence=float(q @ group_confidences),
+        test_risk=float(_ramp(with_intercept(test.x) @ theta * test.y).mean()),
         assumptions=_assumptions(problem.ball_radius, delta),
     )
 
 
-def _check(problem: BallProblem, theta: Array, test: GroupedData) -> tuple[Array, Array]:
-    """Check model, training and test rows, and return the model and the test inputs with an intercept."""
-    theta, x = np.asarray(theta, dtype=np.float64), design(test.x, intercept=True)
-    if not theta.shape == problem.x.shape[1:] == x.shape[1:]:
+def _check(problem: BallProblem, theta: Array, test: GroupedData) -> None:
+    """Check the model and the test rows."""
+    features = problem.x.shape[1] - 1
+    if theta.shape != (features + 1,) or test.x.shape[1:] != (features,):
         raise DataError(
-            f"θ has shape {theta.shape}, a training input {problem.x.shape[1:]} and a test input {x.shape[1:]}, with "
-            "the intercept: give the same features, and one coefficient for each."
+            f"θ has shape {theta.shape} and a test input {test.x.shape[1:]}: training inputs have {features} features, "
+            "and there is one coefficient for each and an intercept."
         )
     norm = float(np.linalg.norm(theta))
     if not norm <= problem.ball_radius * (1.0 + 1e-9):
@@ -205,10 +205,7 @@ def _check(problem: BallProblem, theta: Array, test: GroupedData) -> tuple[Array
         )
     if len(test.groups) != 1:
         raise DataError(f"the test rows are of {len(test.groups)} groups: the bound is for one at a time.")
-    strange = sorted(set(np.concatenate([problem.y, test.y]).tolist()) - {-1, 1})
-    if strange:
-        raise DataError(f"the targets hold {listed(strange)}: the bound is for two classes, -1 and 1.")
-    return theta, x
+    require_signs(test)
 
 
 def _ramp(margins: Array) -> Array:
@@ -257,32 +254,27 @@ def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array) -> E
     q : weights in the order of its groups.
     test_inputs : (n, features), without the intercept.
     """
-    codes = np.repeat(np.arange(len(q)), problem.counts)
-    used = np.flatnonzero(q[codes] > 0)
-    x = np.concatenate([problem.x[used, :-1], test_inputs])
-    parts = np.concatenate([codes[used], np.full(len(test_inputs), len(q))])  # the test group comes last
-    share, names = np.append(q, 1.0), (*problem.groups.names, "test group")
-    sizes = np.bincount(parts, minlength=len(share))
-    folds = min(FOLDS, int(sizes[share > 0].min()))
-    if folds < 2:
+    share, counts = np.append(q, 1.0), np.append(problem.counts, len(test_inputs))  # the test group comes last
+    fewest = int(counts[share > 0].min())
+    if fewest < 2:
         raise DataError(
-            f"a group has a single row (training groups with weight and the test group have "
-            f"{listed(sizes[share > 0].tolist())}): a classifier needs one to learn from and another to be scored on."
+            "a training group with weight or the test group has a single row: a classifier needs one to learn from and "
+            "another to be scored on."
         )
-    fold = np.empty(len(x), dtype=np.int64)
-    for part in np.unique(parts):
-        rows = np.flatnonzero(parts == part)
-        fold[rows] = group_rng(names[part], 0).permutation(len(rows)) % folds
-    is_test = parts == len(q)
-    counts = np.maximum(sizes, 1)
-    mass = (share / counts)[parts] * len(x) / 2.0
+    streams = [group_rng(name, 0) for name in (*problem.groups.names, "test group")]
+    fold = np.concatenate([rng.permutation(n) % min(FOLDS, fewest) for rng, n in zip(streams, counts, strict=True)])
+    codes = np.repeat(np.arange(len(counts)), counts)
+    used = share[codes] > 0
+    x, codes, fold = np.concatenate([problem.x[:, :-1], test_inputs])[used], codes[used], fold[used]
+    is_test = codes == len(q)
+    mass = (share / counts)[codes] * len(x) / 2.0
     guesses = cross_val_predict(CLASSIFIER, x, is_test, cv=PredefinedSplit(fold), params={"sample_weight": mass})
-    rate = np.bincount(parts, guesses == is_test, minlength=len(share)) / counts
+    rate = np.bincount(codes, guesses == is_test, minlength=len(share)) / counts
     error = math.sqrt(float((share**2 * rate * (1.0 - rate) / counts).sum()))
     return Estimate(min(max(float(share @ rate) - 1.0, 0.0), 1.0), error)
 
 
-def mixture_emd(problem: BallProblem, q: Array, test_inputs: Array, **settings: Any) -> float:
+def mixture_emd(problem: BallProblem, q: Array, test_inputs: Array) -> float:
     r"""Diffusion EMD between the test group and the mixture :math:`\sum_e q_e \mu_e` on the data graph of all rows.
 
     Densities are linear in the measure they start from, so the mixture is treated as one group whose rows weigh
@@ -291,14 +283,13 @@ def mixture_emd(problem: BallProblem, q: Array, test_inputs: Array, **settings: 
     Parameters
     ----------
     problem, q, test_inputs : as for :func:`classifier_distance`.
-    settings : of :func:`~toporo.topology.diffusion_emd`; five scales unless given.
     """
     x = np.concatenate([problem.x[:, :-1], test_inputs])
     names = ("training mixture", "test group")
     both = Groups(names)
     codes = np.repeat(both.encode(names), [len(problem.x), len(test_inputs)])
     rows = np.concatenate([problem.row_weights(q), np.full(len(test_inputs), 1.0 / len(test_inputs))])
-    diffusion = GroupDiffusion.prepare(x, GroupIds(codes, both), **{"scales": 5} | settings)
+    diffusion = GroupDiffusion.prepare(x, GroupIds(codes, both), scales=5)
     return diffusion.distances(row_weights=rows).between(*names)
 
 
@@ -309,12 +300,12 @@ def _assumptions(ball_radius: float, delta: float) -> tuple[str, ...]:
         "score.",
         f"The radius R = {ball_radius:g} of the class was fixed before the data were seen; the statement fails with "
         f"probability at most δ = {delta:g}.",
-        "q was fixed beforehand. DRO and TRO find theirs from the same rows: 'total, q chosen on the rows' is the sum "
-        "that holds for such weights, by a union over the groups.",
+        "q was fixed beforehand. DRO and TRO choose q from the same rows; for such weights 'total, q chosen on the "
+        "rows' holds, by a union over the groups.",
         "Labels depend on inputs in the test group as they do in the mixture (covariate shift): the distance compares "
         "inputs only.",
-        "The total variation is a classifier's (boosting), which is a lower bound of the true one. The sum is "
-        "therefore an estimate and no certificate.",
-        "The complexity is a Monte Carlo mean; its standard error is given, and its ceiling needs no sampling.",
-        "The diffusion EMD ranks groups by how far they are; it is on a scale of its own and no part of the sum.",
+        "The total variation is estimated by a classifier (boosting), which gives a lower bound. The sum is therefore "
+        "an estimate and no certificate.",
+        "The complexity is a Monte Carlo mean with a standard error; its ceiling needs no sampling.",
+        "The diffusion EMD ranks groups by their distance; it has a scale of its own and is no part of the sum.",
     )

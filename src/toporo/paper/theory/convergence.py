@@ -1,11 +1,6 @@
 r"""Theorem 1: projected primal–dual SGD on a convex problem, its exact duality gap, and the bound on it.
 
-The problem is
-
-.. math:: \min_{\|\theta\|_2 \le R}\ \max_{q \in \Delta}\ R(\theta, q) = \sum_e q_e \ell_e(\theta) - \lambda D(q\|p),
-          \qquad D(q\|p) = \tfrac12 \|q - p\|_2^2 ,
-
-with a linear model and a convex loss, so that :math:`\ell_e` is a mean over the rows of group e.
+The problem is that of :mod:`toporo.paper.theory.ball` with a convex loss: R is convex in θ and concave in q.
 
 **The method** is :func:`~toporo.paper.theory.rates.descent_ascent`. Its stochastic gradients :math:`g_\theta` and
 :math:`g_q` have the gradients of R as expectations, and
@@ -39,12 +34,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from toporo.paper.theory.ball import LOSSES, BallProblem, duality_gap
-from toporo.paper.theory.rates import Rate, check_horizons, descent_ascent
+from toporo.paper.theory.rates import Iterates, Rate, check_horizons, descent_ascent
 from toporo.types import Array
 
 #: Steps and number of the pilot runs, and the start of their random streams, so that no later run draws the same rows.
@@ -105,13 +99,10 @@ def certified_constants(problem: BallProblem) -> Constants:
     loss = LOSSES[problem.loss]
     norms = np.linalg.norm(problem.x, axis=1)
     reach = problem.ball_radius * norms
-    slopes = (loss.steepest(reach, problem.y) * norms) ** 2 * problem.row_shares
-    values = loss.largest(reach, problem.y) ** 2 * problem.row_shares
-    return Constants(
-        how="certified",
-        theta=math.sqrt(np.add.reduceat(slopes, problem.starts).max()),
-        q=math.sqrt(values.sum()) + problem.penalty * farthest_vertex(problem.prior),
-    )
+    slopes = problem.group_means((loss.steepest(reach, problem.y) * norms) ** 2)
+    values = problem.group_means(loss.largest(reach, problem.y) ** 2)
+    q = math.sqrt(values.sum()) + problem.penalty * farthest_vertex(problem.prior)
+    return Constants("certified", math.sqrt(slopes.max()), q)
 
 
 def farthest_vertex(prior: Array) -> float:
@@ -120,7 +111,7 @@ def farthest_vertex(prior: Array) -> float:
 
 
 def estimated_constants(problem: BallProblem) -> Constants:
-    """Largest norms of both stochastic gradients met in pilot runs.
+    """Return the largest norms of both stochastic gradients in pilot runs with the certified steps.
 
     They are smaller than the certified constants, which cover the whole ball, and no guarantee:
     :func:`measure_convergence` records whether they covered the gradients of its own runs.
@@ -129,42 +120,15 @@ def estimated_constants(problem: BallProblem) -> Constants:
     ----------
     problem : the problem.
     """
-    certified = certified_constants(problem)
-    pilots = averaged_iterates(problem, certified, PILOT_STEPS, range(PILOT_RUNS), stream=(PILOT_STREAM,))
-    return Constants("estimated", *map(float, pilots.largest.max(axis=1)))
+    sizes = certified_constants(problem).step_sizes(problem.ball_radius, PILOT_STEPS)
+    pilots = descent_ascent(problem, steps=PILOT_STEPS, sizes=sizes, seeds=range(PILOT_RUNS), stream=(PILOT_STREAM,))
+    theta, q = np.sqrt(squared_norms(pilots).max(axis=(1, 2)))
+    return Constants("estimated", float(theta), float(q))
 
 
-class Averages(NamedTuple):
-    """Averaged iterates θ and q, one run per row; mean squares and maxima of both gradients' norms, (2, runs)."""
-
-    theta: Array
-    q: Array
-    mean_square: Array
-    largest: Array
-
-
-def averaged_iterates(
-    problem: BallProblem, constants: Constants, steps: int, seeds: Sequence[int], stream: tuple[int, ...] = ()
-) -> Averages:
-    """Run projected primal–dual SGD with Theorem 1's step sizes.
-
-    Parameters
-    ----------
-    problem : the problem.
-    constants : the G's behind the step sizes.
-    steps : T.
-    seeds, stream : of the rows drawn, as in :func:`~toporo.paper.theory.rates.descent_ascent`.
-    """
-    sizes = constants.step_sizes(problem.ball_radius, steps)
-    theta, q = np.zeros((len(seeds), problem.x.shape[1])), np.zeros((len(seeds), len(problem.groups)))
-    squares, largest = np.zeros((2, len(seeds))), np.zeros((2, len(seeds)))
-    for step in descent_ascent(problem, steps=steps, sizes=sizes, seeds=seeds, stream=stream):
-        norms = np.stack([(gradient**2).sum(axis=1) for gradient in (step.theta_gradient, step.q_gradient)])
-        theta += step.theta
-        q += step.q
-        squares += norms
-        largest = np.maximum(largest, norms)
-    return Averages(theta / steps, q / steps, squares / steps, np.sqrt(largest))
+def squared_norms(iterates: Iterates) -> Array:
+    """Return the squared norms of both stochastic gradients, (2, steps, runs)."""
+    return np.stack([(gradient**2).sum(axis=-1) for gradient in (iterates.theta_gradient, iterates.q_gradient)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,17 +166,20 @@ def measure_convergence(
     horizons : numbers of steps T, at least two.
     seeds : one run each, at every T.
     """
-    horizons = check_horizons(horizons)
-    runs = [averaged_iterates(problem, constants, steps, seeds) for steps in horizons]
-    gaps = [duality_gap(problem, run.theta, run.q) for run in runs]
-    bounds = np.array([constants.gap_bound(problem.ball_radius, steps) for steps in horizons])
-    limits = np.array([constants.theta, constants.q]) ** 2
+    horizons, radius = check_horizons(horizons), problem.ball_radius
+    gaps, mean_squares = [], []
+    for steps in horizons:
+        iterates = descent_ascent(problem, steps=steps, sizes=constants.step_sizes(radius, steps), seeds=seeds)
+        gaps.append(duality_gap(problem, iterates.theta.mean(axis=0), iterates.q.mean(axis=0)))
+        mean_squares.append(squared_norms(iterates).mean(axis=(1, 2)))
+    values, accuracies = np.array(gaps).swapaxes(0, 1)
+    bounds = np.array([constants.gap_bound(radius, steps) for steps in horizons])
     return Convergence(
         problem.loss,
         problem.penalty,
-        problem.ball_radius,
+        radius,
         constants,
-        Rate(horizons, tuple(seeds), np.array([gap.value for gap in gaps]), bounds),
-        accuracy=max(float(gap.accuracy.max()) for gap in gaps),
-        covered=all(bool((run.mean_square.mean(axis=1) <= limits).all()) for run in runs),
+        Rate(horizons, tuple(seeds), values, bounds),
+        accuracy=float(accuracies.max()),
+        covered=bool((np.array(mean_squares) <= np.array([constants.theta, constants.q]) ** 2).all()),
     )

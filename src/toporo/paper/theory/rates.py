@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from toporo.checks import whole
 from toporo.errors import SettingError
-from toporo.paper.theory.ball import LOSSES, BallProblem, project_ball
+from toporo.paper.theory.ball import LOSSES, BallProblem
 from toporo.robust import project_simplex
 from toporo.types import Array
 
 
-class Step(NamedTuple):
-    """Iterates before a step and the stochastic gradients there, with one row per run."""
+class Iterates(NamedTuple):
+    """Iterates before each step and the stochastic gradients there, (steps, runs, …)."""
 
     theta: Array
     q: Array
@@ -26,8 +26,8 @@ class Step(NamedTuple):
 
 def descent_ascent(
     problem: BallProblem, *, steps: int, sizes: tuple[float, float], seeds: Sequence[int], stream: tuple[int, ...] = ()
-) -> Iterator[Step]:
-    r"""Yield the steps of projected stochastic descent in θ and ascent in q, for all seeds side by side.
+) -> Iterates:
+    r"""Run projected stochastic descent in θ and ascent in q, for all seeds side by side.
 
     A run starts at :math:`\theta = 0`, :math:`q = p`, and θ stays in the problem's ball. Each step draws one row of
     every group, uniformly and with replacement. With :math:`\hat\ell_e` the loss on the row drawn of group e,
@@ -44,18 +44,21 @@ def descent_ascent(
     streams = [np.random.default_rng([*stream, seed, steps]) for seed in seeds]
     rows = np.stack([rng.integers(0, problem.counts, size=(steps, len(problem.groups))) for rng in streams], axis=1)
     theta, q = np.zeros((len(seeds), problem.x.shape[1])), np.tile(problem.prior, (len(seeds), 1))
+    iterates = []
     for drawn in rows + problem.starts:
         x, y = problem.x[drawn], problem.y[drawn]
         z = (x @ theta[..., None])[..., 0]
         theta_gradient = ((loss.slope(z, y) * q)[:, None] @ x)[:, 0]
         q_gradient = loss.value(z, y) - problem.penalty * (q - problem.prior)
-        yield Step(theta, q, theta_gradient, q_gradient)
-        theta = project_ball(theta - sizes[0] * theta_gradient, problem.ball_radius)
+        iterates.append((theta, q, theta_gradient, q_gradient))
+        theta = theta - sizes[0] * theta_gradient
+        theta = theta / np.maximum(np.linalg.norm(theta, axis=1, keepdims=True) / problem.ball_radius, 1.0)
         q = np.asarray(project_simplex(q + sizes[1] * q_gradient))
+    return Iterates(*map(np.array, zip(*iterates, strict=True)))
 
 
 def check_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
-    """Numbers of steps T, sorted, without repetitions; at least two."""
+    """Return numbers of steps T sorted and without repetitions; at least two."""
     steps = sorted({whole(value, "T", 1) for value in horizons})
     if len(steps) < 2:
         raise SettingError(f"horizons are {list(horizons)!r}: a slope needs at least two different numbers of steps.")

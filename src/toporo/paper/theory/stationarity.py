@@ -52,10 +52,9 @@ from toporo.data.batches import tensors
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.objectives import TRO, GroupDRO, Objective
-from toporo.paper.theory.ball import BallProblem
+from toporo.paper.theory.ball import BallProblem, inner_suboptimality
 from toporo.paper.theory.convergence import farthest_vertex
 from toporo.paper.theory.rates import Rate, check_horizons, descent_ascent
-from toporo.robust import best_response, get_divergence
 from toporo.types import Array
 
 
@@ -70,14 +69,6 @@ class Stationarity(NamedTuple):
 
     gradient_norm: float
     dual_suboptimality: float
-
-
-def inner_suboptimality(losses: Array, q: Array, prior: Array, penalty: float, divergence: str = "l2") -> Array:
-    r""":math:`\max_{q'} R(\theta, q') - R(\theta, q)` for the groups' losses at θ; the last axis runs over groups."""
-    rule = get_divergence(divergence)
-    worst = best_response(losses, prior, penalty, rule)
-    cost = penalty * (rule.value(worst, prior) - rule.value(q, prior)) if penalty else 0.0
-    return np.asarray(np.maximum(((worst - q) * losses).sum(axis=-1) - cost, 0.0))
 
 
 # ---------------------------------------------------------------- while a network trains
@@ -114,8 +105,6 @@ def training_stationarity(
             "for TRO with a finite penalty and no radius."
         )
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise DataError("the model has no parameters that are trained: there is no gradient to measure.")
     q = data.groups.align(objective.weights, what=f"the groups of {type(objective).__name__}")
     prior = data.groups.align(objective.prior.weights, what="the prior")
     counts = np.bincount(data.codes)
@@ -130,8 +119,6 @@ def training_stationarity(
         total = (values * torch.as_tensor((q / counts)[data.codes]).to(values)).sum()
         gradient = torch.autograd.grad(total, parameters, allow_unused=True)
     losses = np.bincount(data.codes, values.detach().double().cpu().numpy()) / counts
-    if not np.isfinite(losses).all():
-        raise DataError("a group's loss is not finite: lower the learning rate, or check the inputs' scale.")
     norm = math.sqrt(sum(float(part.double().square().sum()) for part in gradient if part is not None))
     return Stationarity(norm, float(inner_suboptimality(losses, q, prior, penalty, divergence)))
 
@@ -193,24 +180,20 @@ class SmoothConstants:
 
 
 def sigmoid_constants(problem: BallProblem) -> SmoothConstants:
-    r"""Return constants of a linear model with the sigmoid loss, proven for all θ.
+    r"""Return constants of a linear model with the sigmoid loss and λ > 0, proven for all θ.
 
     The loss lies between 0 and 1, its slope within 1/4, its curvature within :math:`1/(6\sqrt3)`. A constant added to
     all of :math:`g_q` changes no projected step, so one half is subtracted from every loss, and
     :math:`G_q = \tfrac12\sqrt m + \lambda\max_e\|1_e - p\|`. At θ = 0 all losses are 1/2, so A = 1/2.
-
-    Parameters
-    ----------
-    problem : with the sigmoid loss and λ > 0.
     """
     one_of(problem.loss, "loss with known constants", ("sigmoid",))
     positive(problem.penalty, "penalty", "a positive number: at λ = 0 Theorem 2 has no bound here")
     norms = np.linalg.norm(problem.x, axis=1)
-    mean, square = (np.add.reduceat(norms**k * problem.row_shares, problem.starts) for k in (1, 2))
+    mean, mean_square = problem.group_means(norms), problem.group_means(norms**2)
     return SmoothConstants(
-        smoothness=float(square.max()) / (6.0 * math.sqrt(3.0)),
+        smoothness=float(mean_square.max()) / (6.0 * math.sqrt(3.0)),
         jacobian=float(np.linalg.norm(mean)) / 4.0,
-        theta=math.sqrt(square.max()) / 4.0,
+        theta=math.sqrt(mean_square.max()) / 4.0,
         q=0.5 * math.sqrt(len(problem.groups)) + problem.penalty * farthest_vertex(problem.prior),
         above=0.5,
         penalty=problem.penalty,
@@ -238,10 +221,6 @@ class StationarityRates:
     gradient_norm: Rate
     dual_suboptimality: Rate
 
-    def rates(self) -> dict[str, Rate]:
-        """Return both rates by name."""
-        return {"gradient_norm": self.gradient_norm, "dual_suboptimality": self.dual_suboptimality}
-
     @property
     def informative_from(self) -> int | None:
         r"""The first T at which the bound on the gradient is below :math:`G_\theta`, which no gradient can exceed."""
@@ -264,8 +243,9 @@ def measure_stationarity(
     means, bounds = [], []
     for steps in horizons:
         sizes = constants.step_sizes(steps)
-        runs = descent_ascent(problem, steps=steps, sizes=sizes, seeds=seeds)
-        means.append(sum(stationarity_at(problem, step.theta, step.q) for step in runs) / steps)
+        run = descent_ascent(problem, steps=steps, sizes=sizes, seeds=seeds)
+        points = zip(run.theta, run.q, strict=True)
+        means.append(sum(stationarity_at(problem, theta, q) for theta, q in points) / steps)
         bounds.append(constants.bound(steps, sizes))
     squares, dual = np.array(means).swapaxes(0, 1)
     norm_bounds, dual_bounds = np.array(bounds).T

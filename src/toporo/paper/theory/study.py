@@ -13,17 +13,15 @@ import numpy as np
 import torch.nn.functional as F
 from torch import nn
 
-from toporo.checks import whole
 from toporo.data.grouped import GroupedData
 from toporo.groups import name_to_json
 from toporo.machine import one_thread
 from toporo.objectives import TRO, GroupDRO, WeightedObjective
 from toporo.paper.base import load_dataset
 from toporo.paper.loaded import BenchmarkData
-from toporo.paper.theory.ball import BallProblem, solve_saddle
+from toporo.paper.theory.ball import BallProblem
 from toporo.paper.theory.bound import BoundBreakdown, bound_breakdown
 from toporo.paper.theory.convergence import Convergence, certified_constants, estimated_constants, measure_convergence
-from toporo.paper.theory.rates import check_horizons
 from toporo.paper.theory.stationarity import (
     Stationarity,
     StationarityRates,
@@ -65,11 +63,6 @@ class StudySettings:
     delta: float = 0.05
     signs: int = 1000
     every_group: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("seeds", "epochs", "training_seeds"):
-            whole(getattr(self, name), name, 1)
-        check_horizons(self.horizons)
 
     @classmethod
     def quick(cls, seeds: int = 5) -> StudySettings:
@@ -130,14 +123,15 @@ class TheoryStudy:
 
 
 def _plain(value: Any) -> Any:
+    """Convert to what JSON holds."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return [[name_to_json(name), _plain(each)] for name, each in value.items()]
+        return [[name_to_json(name), _plain(item)] for name, item in value.items()]
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if is_dataclass(value):
-        names = [each.name for each in fields(value)]
+        names = [field.name for field in fields(value)]
         names += [name for name, member in vars(type(value)).items() if isinstance(member, property)]
         return {name: _plain(getattr(value, name)) for name in names}
     return value
@@ -158,22 +152,22 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
     scaled = _scaled(data, scale)
     tests = [_scaled(benchmark.data.select([name]), scale) for name in _test_groups(benchmark, settings)]
     convergence, rates = [], []
-    steps = 2 * len(METHODS) + len(METHODS) * (settings.training_seeds + len(tests)) + len(RATE_PENALTIES)
+    steps = len(METHODS) * (2 + settings.training_seeds + len(tests)) + len(RATE_PENALTIES)
     with Progress("theory", steps, progress) as bar, one_thread(torch=True):
         bar.say("Theorem 1: projected SGD against the bound")
         for loss, penalty in itertools.product(("squared", "logistic"), METHODS.values()):
-            task = BallProblem.from_data(
-                scaled, loss=loss, ball_radius=settings.ball_radius, penalty=penalty, prior=prior
+            problem = BallProblem.from_data(
+                scaled, loss=loss, penalty=penalty, ball_radius=settings.ball_radius, prior=prior
             )
-            for constants in (certified_constants(task), estimated_constants(task)):
-                convergence.append(measure_convergence(task, constants, settings.horizons, seeds))
+            for constants in (certified_constants(problem), estimated_constants(problem)):
+                convergence.append(measure_convergence(problem, constants, settings.horizons, seeds))
             bar.step()
         bar.say("Theorem 2: stationarity while networks train")
         curves = [_train(method, data, prior, settings, bar) for method in METHODS]
         bar.say("Theorem 2: descent and ascent against the bound")
         for penalty in RATE_PENALTIES:
-            task = BallProblem.from_data(scaled, loss="sigmoid", ball_radius=None, penalty=penalty, prior=prior)
-            rates.append(measure_stationarity(task, settings.horizons, seeds))
+            problem = BallProblem.from_data(scaled, loss="sigmoid", penalty=penalty, prior=prior)
+            rates.append(measure_stationarity(problem, settings.horizons, seeds))
             bar.step()
         bar.say("Theorem 3: bounds for unseen groups")
         bounds = [_bound(method, scaled, prior, tests, settings, bar) for method in METHODS]
@@ -223,13 +217,15 @@ def _bound(
     """Solve a method's problem and bound its risk in each test group; without a penalty the prior plays no part."""
     penalty = METHODS[method]
     problem = BallProblem.from_data(
-        data, loss="logistic", ball_radius=settings.bound_ball_radius, penalty=penalty, prior=prior if penalty else None
+        data, loss="logistic", penalty=penalty, ball_radius=settings.bound_ball_radius, prior=prior if penalty else None
     )
-    found, breakdowns = solve_saddle(problem), []
-    weights = problem.groups.named(found.q)
+    saddle, breakdowns = problem.solve(problem.prior, penalty), []
+    weights = problem.groups.named(saddle.q)
     for test in tests:
         breakdowns.append(
-            bound_breakdown(problem, found.point.theta[:, 0], weights, test, delta=settings.delta, signs=settings.signs)
+            bound_breakdown(
+                problem, saddle.point.theta[:, 0], weights, test, delta=settings.delta, signs=settings.signs
+            )
         )
         bar.step()
-    return MethodBounds(method, penalty, weights, found.gap, tuple(breakdowns))
+    return MethodBounds(method, penalty, weights, saddle.gap, tuple(breakdowns))
