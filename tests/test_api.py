@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import toporo
+import toporo.paper.theory
 
 
 def public() -> Iterator[tuple[str, Any]]:
     """Every public class and function by its dotted name: of toporo itself, then of its packages."""
     seen = set()
-    for where in (toporo, *(getattr(toporo, package) for package in toporo._PACKAGES)):
+    for where in (toporo, *(getattr(toporo, package) for package in toporo._PACKAGES), toporo.paper.theory):
         for name in getattr(where, "__all__", ()):
             thing = getattr(where, name)
             if isinstance(thing, ModuleType | GenericAlias) or not callable(thing) or id(thing) in seen:
@@ -42,22 +42,12 @@ PUBLIC = dict(public())
 OWN = [name for name in PUBLIC if name.count(".") == 1]
 
 
-def test_all_public_names_are_looked_at() -> None:
-    assert len(OWN) == len(toporo._HOME)
-    assert len(PUBLIC) > 100
-
-
-def test_parameters_of_a_docstring_are_seen() -> None:
-    doc = "It does.\n\nParameters\n----------\nx, y : inputs and\n    z : no name.\n**more : others.\na,\nb : two.\n"
-    assert listed(doc) == {"x", "y", "more", "a", "b"}
-
-
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_parameter_is_documented(name: str) -> None:
     thing = PUBLIC[name]
     doc = inspect.getdoc(thing) or ""
     assert doc
-    assert [each for each in parameters(thing) if each not in listed(doc)] == []
+    assert set(parameters(thing)) <= listed(doc)
 
 
 #: Beside toporo's own names: every method, and all of the inner problem.
