@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 import toporo as tr
-from toporo.paper.flood_chips import standardize
+from toporo.paper.image_fits import standardize
 from toporo.paper.sen1floods11 import validation_rows
 from toporo.training import Batches, TrainingPlan, fit, outputs_at
 from toporo.vision.augmentation import DRAWS_TILES, flip_rotate

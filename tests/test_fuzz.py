@@ -43,9 +43,8 @@ from toporo.doctor import examine
 from toporo.files import read_json
 from toporo.graphs import as_graph, with_text_names
 from toporo.objectives import TRO
-from toporo.paper import nclimdiv, sen1floods11
+from toporo.paper import flood_chips, nclimdiv
 from toporo.paper.dg import DG15
-from toporo.paper.flood_chips import read_geotiff
 from toporo.paper.results import Results
 from toporo.paper.tables import print_results
 from toporo.tables import Evaluation, TableModel
@@ -247,9 +246,9 @@ def packed(file: Path, thorough: bool) -> None:
 
 def chips(file: Path, thorough: bool) -> None:
     root = file.parent / "root"
-    shutil.copytree(CORPUS / "chips", root / sen1floods11.LISTS)
-    shutil.copyfile(file, root / sen1floods11.LISTS / file.name)
-    sen1floods11.read_lists(root)
+    shutil.copytree(CORPUS / "chips", root / flood_chips.LISTS)
+    shutil.copyfile(file, root / flood_chips.LISTS / file.name)
+    flood_chips.read_lists(root)
 
 
 def climate() -> bytes:
@@ -275,7 +274,7 @@ READERS: dict[str, Callable[[Path, bool], object]] = {
     "results": results,
     "records": record,
     "pickle": pickled,
-    "tiff": lambda file, thorough: read_geotiff(file),
+    "tiff": lambda file, thorough: flood_chips.read_geotiff(file),
     "images": picture,
     "packed": packed,
     "chips": chips,

@@ -35,7 +35,7 @@ def test_every_option_on_the_page_is_one_of_the_command() -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_folders_and_domains_are_those_of_the_loader(name: str) -> None:
     row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |"))
-    assert f"`{SPECS[name].folders[0]}/" in row
+    assert f"`{SPECS[name].folder}/" in row
     assert ", ".join(SPECS[name].domains) in row
 
 
@@ -44,7 +44,7 @@ def test_networks_styles_and_methods_exist() -> None:
     assert set(re.findall(r"`([a-z0-9]+)`", row)) == set(NETWORKS)
     assert all(f"`{style}`" in PAGE for style in STYLES)
     for listed in re.findall(r"--(?:methods|once) ([a-z0-9,.-]+)", PAGE):
-        assert set(listed.split(",")) <= set(BENCHMARKS["pacs"].protocol.known)
+        assert set(listed.split(",")) <= set(BENCHMARKS["pacs"].protocol.method_names)
 
 
 def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pyt
     from tests.paper.tiny_images import write_tiny
 
     cameras = ("new_camera", "old_camera", "other_camera")
-    write_tiny(tmp_path, ImageFolder("photos", "Photos", ("photos",), cameras))
+    write_tiny(tmp_path, ImageFolder("photos", "Photos", "photos", cameras))
     monkeypatch.chdir(tmp_path)
     (lines,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     names: dict[str, Any] = {}

@@ -122,7 +122,7 @@ def test_the_stub_for_images_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from toporo.paper.image_folder import ImageFolder
 
     cameras = ("new_camera", "old_camera", "other_camera")
-    write_tiny(tmp_path, ImageFolder("photos", "Photos", ("photos",), cameras))
+    write_tiny(tmp_path, ImageFolder("photos", "Photos", "photos", cameras))
     monkeypatch.chdir(tmp_path)
     names = rows_of_states()
     exec(block("If you have images", "python"), names)

@@ -265,9 +265,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (("pacs", "--device", "cuda"), "no GPU: "),
         (("pacs", "--device", "tpu"), "unknown device 'tpu'"),
-        (("pacs", "--network", "resnet34"), "unknown network 'resnet34'"),
-        (("pacs", "--network", "unet"), "the network unet does not fit pacs; it takes resnet18, resnet50."),
-        (("sen1floods11", "--network", "resnet50"), "does not fit sen1floods11; it takes fcn18, fcn50, unet."),
+        (("pacs", "--network", "resnet34"), "unknown network for pacs 'resnet34'"),
+        (("sen1floods11", "--network", "resnet50"), "network for sen1floods11 'resnet50'. Valid names: fcn18, fcn50"),
         (("sen1floods11", "--weights", "WEIGHTS"), "networks for sen1floods11 begin at random; leave them out."),
         (
             ("pacs", "--network", "resnet50", "--weights", "WEIGHTS"),

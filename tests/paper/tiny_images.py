@@ -35,7 +35,7 @@ def write_tiny(
     seed: int = 0,
 ) -> Path:
     """Write such a data set into ``root`` and give its folder; the same images for the same seed."""
-    folder = root / spec.folders[0]
+    folder = root / spec.folder
     for d, domain in enumerate(spec.domains):
         for c, label in enumerate(classes):
             place = folder / domain / label

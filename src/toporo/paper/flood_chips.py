@@ -1,10 +1,10 @@
-"""Radar chips of Sen1Floods11: reading, checks, tiles, and scaling by training rows."""
+"""Files of Sen1Floods11: the official lists, GeoTIFF images and labels, and the tiles that chips are cut into."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,18 +16,95 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.data.images import TileStore
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, listed
+from toporo.errors import DataError, SettingError, listed
 from toporo.machine import cores
+from toporo.paper.loaded import FileState, file_state
 from toporo.progress import Progress, Report
 
-CHANNELS = ("VV", "VH")
+#: The bucket, its folder in a data folder, and the folder of its lists.
+BUCKET = "gs://sen1floods11"
+FOLDER = "sen1floods11/v1.1"
+LISTS = Path("splits/flood_handlabeled")
 #: Folders of images and labels in the bucket.
 IMAGES = Path("data/flood_events/HandLabeled/S1Hand")
 LABELS = Path("data/flood_events/HandLabeled/LabelHand")
+#: Checksums of the publishers' lists by role. Chips have no published checksums.
+CHECKSUMS = {
+    "train": "57be4dc440bf8a526effa77e06d4b8cb7a8484589c0bffa201d8e0f49e994beb",
+    "valid": "04999b82b93e393c32a54ac85b2bf8a18b671f7a6f43a9478b340e8a9b9647fb",
+    "test": "8b598c9438042f3ed8aed4484268387fae1aa5b660882e1c5b4c1218eba63d67",
+    "bolivia": "4775d100fae1f1ca66a842b8af6d2a97b8bfc5847f29d88ff0affff2c1e22768",
+}
+HOW_TO_GET = f"Copy {BUCKET}/v1.1 with Google Cloud's tools; it goes into the data folder as {FOLDER}."
+EXPECTED = f"Expected the layout of the bucket {BUCKET}, folder v1.1."
+_PAIR = re.compile(r"([^_/\\,]+_[^_/\\,]+)_S1Hand\.tif,\1_LabelHand\.tif")
 #: Limits far above any chip: a damaged header can claim any size and number of pages.
-_MOST_BYTES, _MOST_PAGES = 2**27, 32
+MAX_BYTES, MAX_PAGES = 2**27, 32
 
 Pixels: TypeAlias = npt.NDArray[Any]
+
+
+# ---------------------------------------------------------------------- the folder and its lists
+
+
+def find_folder(folder: Path) -> Path | None:
+    """Return the copy of the bucket's folder: in a data folder, or the given one itself."""
+    candidates = (folder / FOLDER, folder)
+    return next((root for root in candidates if (root / LISTS).is_dir() or (root / IMAGES).is_dir()), None)
+
+
+def list_paths(root: Path) -> dict[str, Path]:
+    """Return the path of the publishers' list of each role."""
+    return {role: root / LISTS / f"flood_{role}_data.csv" for role in CHECKSUMS}
+
+
+def read_lists(root: Path) -> dict[str, str]:
+    """Return the role of each chip in the four official lists, in the order of the chips' names."""
+    roles: dict[str, str] = {}
+    for role, path in list_paths(root).items():
+        if not path.is_file():
+            raise DataError(f"no list {path}. Expected four, of the roles {', '.join(CHECKSUMS)}. {EXPECTED}")
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise DataError(f"{path} is not text, expected a list of file names. {EXPECTED}") from None
+        for number, line in enumerate(map(str.strip, lines), 1):
+            if not line:
+                continue
+            match = _PAIR.fullmatch(line)
+            if match is None:
+                raise DataError(
+                    f"{path}, line {number}: found {line[:80]!r}, expected the image and the label of one chip, such "
+                    "as 'Ghana_103272_S1Hand.tif,Ghana_103272_LabelHand.tif'."
+                )
+            if match[1] in roles:
+                raise DataError(
+                    f"{path}, line {number}: chip {match[1]} is already in flood_{roles[match[1]]}_data.csv. Expected "
+                    "every chip once, so that none is both trained on and tested on."
+                )
+            roles[match[1]] = role
+    if not roles:
+        raise DataError(f"the lists in {root / LISTS} name no chip. {EXPECTED}")
+    return dict(sorted(roles.items()))
+
+
+def existing_chips(root: Path, roles: Mapping[str, str]) -> dict[str, str]:
+    """Return the chips whose image and label exist, with their roles."""
+    return {chip: role for chip, role in roles.items() if all(path.is_file() for path in chip_paths(root, chip))}
+
+
+def file_states(folder: Path | None) -> list[FileState]:
+    """Return the states of the folder, with the number of its chips, and of the official lists."""
+    root = find_folder(folder) if folder is not None else None
+    if root is None:
+        return [(FOLDER, "absent (toporo data get sen1floods11 says how to get it)")]
+    try:
+        roles = read_lists(root)
+        state = f"found ({len(existing_chips(root, roles))} of {len(roles)} chips)"
+    except DataError as error:
+        state = f"damaged ({error})"
+    lists = [file_state(path, CHECKSUMS[role]) for role, path in list_paths(root).items() if path.is_file()]
+    return [(str(root), state), *lists]
 
 
 # ---------------------------------------------------------------------- GeoTIFF files
@@ -46,96 +123,51 @@ def require_geotiff() -> Any:
     return tifffile
 
 
-def read_geotiff(path: str | os.PathLike[str]) -> Pixels:
-    """Read the first image of a file: ``(channels, height, width)``, in the data type of the file.
-
-    The floating point number that the file declares as "no data" becomes NaN.
-    """
-    tifffile, file = require_geotiff(), Path(path)
-    if not file.is_file():
-        raise DatasetNotFoundError(f"no such file: {file}. Expected a GeoTIFF.")
+def read_geotiff(path: Path) -> Pixels:
+    """Read the first image of a file, in the file's shape and data type."""
+    tifffile = require_geotiff()
     try:
-        with tifffile.TiffFile(file) as tiff:
-            _check_header(file, tiff)
-            series = tiff.series[0]
-            pixels, axes = series.asarray(maxworkers=1), series.axes
-            nodata = series.keyframe.nodata if "GDAL_NODATA" in series.keyframe.tags else np.nan
+        with tifffile.TiffFile(path) as tiff:
+            _check_header(path, tiff)
+            pixels: Pixels = tiff.series[0].asarray(maxworkers=1)
+            return pixels
     except DataError:
         raise
     except Exception as error:  # a damaged file can make a decoder raise anything
         raise DataError(
-            f"{file} cannot be read as a GeoTIFF ({str(error) or type(error).__name__}). It is damaged, or something "
+            f"{path} cannot be read as a GeoTIFF ({str(error) or type(error).__name__}). It is damaged, or something "
             "else saved under this name, such as a server's error message: fetch it again."
         ) from error
-    if pixels.ndim == 2:
-        pixels, axes = pixels[None], "S" + axes
-    if pixels.ndim != 3 or "Y" not in axes or "X" not in axes:
-        raise DataError(
-            f"{file} holds an array of shape {pixels.shape} (axes {axes}), expected one image: channels, height, width."
-        )
-    height, width = axes.index("Y"), axes.index("X")
-    pixels = np.ascontiguousarray(pixels.transpose(3 - height - width, height, width))
-    if pixels.dtype.kind == "f" and not np.isnan(nodata):
-        pixels[pixels == pixels.dtype.type(nodata)] = np.nan
-    return pixels
 
 
-def _check_header(file: Path, tiff: Any) -> None:
+def _check_header(path: Path, tiff: Any) -> None:
     """Check the number of images, their size, and that the file contains all their bytes.
 
     A list of pages may be circular, which tifffile would follow for hours, and some decoders fill missing bytes with
     zeros.
     """
-    for number in range(_MOST_PAGES + 1):
+    for number in range(MAX_PAGES + 1):
         try:
             page = tiff.pages[number]
         except IndexError:
             break
-        if number == _MOST_PAGES or len(page.subifds or ()) > _MOST_PAGES:
-            raise DataError(f"{file} says that it holds more than {_MOST_PAGES} images: it is damaged, or not a chip.")
+        if number == MAX_PAGES or len(page.subifds or ()) > MAX_PAGES:
+            raise DataError(f"{path} says that it holds more than {MAX_PAGES} images: it is damaged, or not a chip.")
     series = tiff.series[0]
+    claimed = max(series.nbytes, math.prod(series.keyframe.chunks) * series.dtype.itemsize)
+    if claimed > MAX_BYTES:
+        raise DataError(
+            f"{path} says that its image has shape {series.shape} and takes {claimed / 2**30:.3g} GiB, expected at "
+            f"most {MAX_BYTES / 2**30:g}: it is damaged, or not a chip."
+        )
     pages = [page for page in series.pages if page is not None]
     ends = [sum(part) for page in pages for part in zip(page.dataoffsets, page.databytecounts, strict=True)]
-    size, claimed = file.stat().st_size, max(series.nbytes, math.prod(series.keyframe.chunks) * series.dtype.itemsize)
-    if claimed > _MOST_BYTES:
-        raise DataError(
-            f"{file} says that its image has shape {series.shape} and takes {claimed / 2**30:.3g} GiB, expected at "
-            f"most {_MOST_BYTES / 2**30:g}: it is damaged, or not a chip."
-        )
-    if max(ends, default=0) > size:
-        raise DataError(f"{file} is truncated: it has {size} bytes, expected at least {max(ends)}. Fetch it again.")
+    size, needed = path.stat().st_size, max(ends, default=0)
+    if needed > size:
+        raise DataError(f"{path} is truncated: it has {size} bytes, expected at least {needed}. Fetch it again.")
 
 
 # ---------------------------------------------------------------------- chips
-
-
-def chip_paths(root: Path, chip: str) -> tuple[Path, Path]:
-    """Return the paths of a chip's image and its label."""
-    return root / IMAGES / f"{chip}_S1Hand.tif", root / LABELS / f"{chip}_LabelHand.tif"
-
-
-def _read_image(path: Path) -> npt.NDArray[np.float32]:
-    pixels = read_geotiff(path)
-    if len(pixels) != len(CHANNELS) or pixels.dtype.kind != "f":
-        raise DataError(
-            f"{path} holds {len(pixels)} channel(s) of {pixels.dtype} numbers, expected {len(CHANNELS)} "
-            f"({' and '.join(CHANNELS)} of Sentinel-1) of floating point decibels."
-        )
-    return pixels.astype(np.float32, copy=False)
-
-
-def _read_label(path: Path) -> npt.NDArray[np.int8]:
-    pixels = read_geotiff(path)
-    if len(pixels) != 1:
-        raise DataError(f"{path} has {len(pixels)} channels, expected 1: a label per pixel.")
-    unknown = pixels[~np.isin(pixels, (-1, 0, 1))]
-    if unknown.size:
-        raise DataError(
-            f"{path} has labels other than −1 (no label), 0 (land) and 1 (water): "
-            f"{listed(np.unique(unknown).tolist(), 5)}, in {unknown.size} pixel(s)."
-        )
-    labels: npt.NDArray[np.int8] = pixels[0].astype(np.int8)
-    return labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,34 +178,37 @@ class ChipTiles:
     dropped: Mapping[str, str]
 
 
-def read_chips(root: Path, roles: Mapping[str, str], tile: int, shown: bool | Report | None, note: str) -> ChipTiles:
+def chip_paths(root: Path, chip: str) -> tuple[Path, Path]:
+    """Return the paths of a chip's image and its label."""
+    return root / IMAGES / f"{chip}_S1Hand.tif", root / LABELS / f"{chip}_LabelHand.tif"
+
+
+def read_chips(root: Path, roles: Mapping[str, str], tile: int, report: bool | Report | None) -> ChipTiles:
     """Read chips (chip to role). The last result (1 GB for all chips) is reused if no file has changed.
 
-    ``shown`` is as in :class:`toporo.progress.Progress`, and ``note`` a line for it.
+    ``report`` is as in :class:`toporo.progress.Progress`.
     """
     stamps = [path.stat() for chip in roles for path in chip_paths(root, chip)]
     changes = tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps)
-    return _read_all(root, tuple(roles.items()), tile, changes, shown, note)
+    return _read_all(root, tuple(roles.items()), tile, changes, report)
 
 
 @lru_cache(maxsize=1)  # the variants of a table, one per test event, share the chips
 def _read_all(
-    root: Path, roles: tuple[tuple[str, str], ...], tile: int, _changes: object, shown: bool | Report | None, note: str
+    root: Path, roles: tuple[tuple[str, str], ...], tile: int, _changes: object, report: bool | Report | None
 ) -> ChipTiles:
     x, y, corners, names, used, dropped = [], [], [], [], [], {}
-    with Progress("reading chips", len(roles), shown) as progress, ThreadPoolExecutor(min(8, cores())) as pool:
-        if note:
-            progress.say(note)
-        read = pool.map(lambda entry: _read_chip(root, entry[0], tile), roles)
-        for (chip, role), (image, label) in zip(roles, read, strict=True):
+    with Progress("reading chips", len(roles), report) as progress, ThreadPoolExecutor(min(8, cores())) as pool:
+        chips = pool.map(lambda entry: _read_chip(root, entry[0], tile), roles)
+        for (chip, role), (image, label) in zip(roles, chips, strict=True):
             missing = ~np.isfinite(image).all(axis=0)
             image[:, missing], label[missing] = np.nan, -1
-            tiles = _cut(label[None], tile)[:, 0]
-            usable = np.flatnonzero((tiles >= 0).any(axis=(1, 2)))
+            labels = _cut(label[None], tile)[:, 0]
+            usable = np.flatnonzero((labels >= 0).any(axis=(1, 2)))
             if not len(usable):
                 dropped[chip] = "no measurement: every pixel is NaN" if missing.all() else "no label: every pixel is −1"
             x.append(_cut(image, tile)[usable])
-            y.append(tiles[usable])
+            y.append(labels[usable])
             corners.append(tile * np.indices([side // tile for side in label.shape]).reshape(2, -1).T[usable])
             names += [chip] * len(usable)
             used += [role] * len(usable)
@@ -187,19 +222,30 @@ def _read_all(
 
 def _read_chip(root: Path, chip: str, tile: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
     paths = chip_paths(root, chip)
-    image, label = _read_image(paths[0]), _read_label(paths[1])
-    sizes = ["×".join(map(str, size)) for size in (image.shape[1:], label.shape)]
-    if sizes[0] != sizes[1]:
+    image, label = map(read_geotiff, paths)
+    if image.ndim != 3 or len(image) != 2 or image.dtype.kind != "f":
         raise DataError(
-            f"{paths[0]} is {sizes[0]} pixels, but its label {paths[1].name} {sizes[1]}: expected the same size."
+            f"{paths[0]} holds {image.dtype} numbers of shape {image.shape}, expected floating point decibels of shape "
+            "(2, height, width): the channels VV and VH of Sentinel-1."
+        )
+    if label.shape != image.shape[1:]:
+        raise DataError(
+            f"{paths[1]} has shape {label.shape}, expected a label per pixel of the image: {image.shape[1:]}."
+        )
+    unknown = label[~np.isin(label, (-1, 0, 1))]
+    if unknown.size:
+        raise DataError(
+            f"{paths[1]} has labels other than −1 (no label), 0 (land) and 1 (water): "
+            f"{listed(np.unique(unknown).tolist(), 5)}, in {unknown.size} pixel(s)."
         )
     if any(side % tile for side in label.shape):
-        fits = [side for side in range(min(label.shape), 0, -1) if not any(full % side for full in label.shape)]
+        common = math.gcd(*label.shape)
+        divisors = [side for side in range(common, 0, -1) if common % side == 0]
         raise DataError(
-            f"{paths[0]} is {sizes[0]} pixels, which tile={tile} does not divide. Expected one of "
-            f"{', '.join(map(str, fits[:8]))}."
+            f"{paths[0]} is {label.shape[0]}×{label.shape[1]} pixels, which tile={tile} does not divide. Expected one "
+            f"of {', '.join(map(str, divisors[:8]))}."
         )
-    return image, label
+    return image.astype(np.float32, copy=False), label.astype(np.int8)
 
 
 def _cut(pixels: Pixels, tile: int) -> Pixels:
@@ -207,25 +253,3 @@ def _cut(pixels: Pixels, tile: int) -> Pixels:
     channels, height, width = pixels.shape
     grid = pixels.reshape(channels, height // tile, tile, width // tile, tile)
     return grid.transpose(1, 3, 0, 2, 4).reshape(-1, channels, tile, tile)
-
-
-def standardize(x: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Scale every channel to mean 0 and standard deviation 1 over the measurements in some rows.
-
-    Parameters
-    ----------
-    x : tiles, ``(n, channels, height, width)``; NaN marks a missing measurement and becomes 0.
-    rows : the tiles that mean and standard deviation are computed from: those to train on.
-    """
-    scaled = np.empty_like(x)
-    for number, channel in enumerate(np.moveaxis(x, 1, 0)):
-        values = channel[rows]
-        values = values[np.isfinite(values)]
-        if not values.size or values.min() == values.max():
-            found = f"is {values[0]:g} in every pixel" if values.size else "has no measurement"
-            raise DataError(
-                f"channel {number} {found} of the {len(rows)} row(s) to scale by: expected measurements that differ."
-            )
-        mean, sd = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
-        scaled[:, number] = np.nan_to_num((channel - mean) / sd, posinf=0.0, neginf=0.0)
-    return scaled

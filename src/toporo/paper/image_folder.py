@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,19 +25,19 @@ SMALLEST = 8
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """The facts of one data set.
+    """A data set of images, and where it is in a data folder.
 
     Attributes
     ----------
     name, title : for the command line and for people.
-    folders : names of its folder, DomainBed's first.
+    folder : name of its folder in a data folder.
     domains : names of its domains, in the order of the published tables.
     images : number of published images by domain; empty where releases differ.
     """
 
     name: str
     title: str
-    folders: tuple[str, ...]
+    folder: str
     domains: tuple[str, ...]
     images: Mapping[str, int] = field(default_factory=dict)
 
@@ -47,31 +46,53 @@ class ImageFolder:
         """Advice for getting the images."""
         return (
             "DomainBed's download script gets it; its images go into the data folder as "
-            f"{self.folders[0]}/<domain>/<class>/<image>, with the domains {listed(self.domains)}."
+            f"{self.folder}/<domain>/<class>/<image>, with the domains {listed(self.domains)}."
         )
 
     def find(self, folder: Path) -> Path | None:
-        """Return the folder with the domains: one in a data folder, or the given one itself."""
-        candidates = [folder / name for name in self.folders if (folder / name).is_dir()]
-        if any((folder / domain).is_dir() for domain in self.domains):
-            candidates.append(folder)
-        return candidates[0] if candidates else None
+        """Return the folder with the domains: the one in a data folder, or the given one itself."""
+        if (folder / self.folder).is_dir():
+            return folder / self.folder
+        return folder if any((folder / domain).is_dir() for domain in self.domains) else None
 
     def file_states(self, folder: Path | None) -> list[FileState]:
         """Return the state of the folder, with the number of its images."""
         root = self.find(folder) if folder is not None else None
         if root is None:
-            how = f"absent (toporo data get {self.name} says how to get it)"
-            return [(f"{self.folders[0]}/<domain>/<class>/<image>", how)]
+            state = f"absent (toporo data get {self.name} says how to get it)"
+            return [(f"{self.folder}/<domain>/<class>/<image>", state)]
         try:
-            counts = {domain: sum(map(len, by.values())) for domain, by in _find_files(self, root).items()}
+            counts = {domain: sum(map(len, by.values())) for domain, by in self.find_files(root).items()}
         except DataError as error:
             return [(str(root), f"damaged ({error})")]
-        more = ""
-        if self.images:
+        published = ", as many per domain as published" if counts == self.images else ""
+        if self.images and not published:
             published = f"; {sum(self.images.values()):,} were published"
-            more = ", as many per domain as published" if counts == self.images else published
-        return [(str(root), f"found ({sum(counts.values()):,} images in {len(counts)} domains{more})")]
+        return [(str(root), f"found ({sum(counts.values()):,} images in {len(counts)} domains{published})")]
+
+    def find_files(self, root: Path) -> dict[str, dict[str, list[ImageFile]]]:
+        """Return image files by domain and class, both in the order of their names."""
+        missing = [domain for domain in self.domains if not (root / domain).is_dir()]
+        if missing:
+            raise DataError(
+                f"{root} lacks the domain folder(s) {listed(missing)}. It has: "
+                f"{listed(_subfolders(root)) or 'no folders'}. {self.title} has the domains {listed(self.domains)}."
+            )
+        files = {
+            domain: {label: find_images(root / domain / label, root) for label in _subfolders(root / domain)}
+            for domain in sorted(self.domains)
+        }
+        bare = [str(root / domain) for domain, by in files.items() if not by]
+        empty = [str(root / domain / label) for domain, by in files.items() for label in by if not by[label]]
+        if bare or empty:
+            lacks = (
+                f"no class folders in {listed(bare)}" if bare else f"no image in the class folder(s) {listed(empty)}"
+            )
+            raise DataError(
+                f"{lacks}: expected <domain>/<class>/<image> with names that end in {', '.join(sorted(ENDINGS))}. "
+                "Fetch the images again, or delete the class in every domain."
+            )
+        return files
 
     def load(
         self,
@@ -92,16 +113,62 @@ class ImageFolder:
         ----------
         folder : the data folder, or the data set's own.
         test : the domain that training never sees; by default the first.
-        size : height and width that images are resized to.
-        cache : a folder for decoded images. They are packed there once, as ``<name>-<size>``, and mapped from then on;
-            see :mod:`toporo.data.images`. Without it they are decoded into memory (PACS: 1.5 GB).
-        workers : number of threads that decode; one per core by default.
-        progress : see :class:`toporo.progress.Progress`.
+        size, cache, workers, progress : see :func:`toporo.load_images`.
         """
         check_source(self.name, source, ("auto", "file"), self.how_to_get)
-        root = find_data(self.name, folder, self.find, f"{self.folders[0]}/", self.how_to_get)
-        held_out = (self.domains[0] if test is None else test,)
-        return _read(self, root, held_out, size=size, cache=cache, workers=workers, progress=progress)
+        root = find_data(self.name, folder, self.find, f"{self.folder}/", self.how_to_get)
+        return self.read(root, (test or self.domains[0],), size, cache, workers, progress)
+
+    def read(
+        self,
+        root: Path,
+        test: tuple[str, ...],
+        size: int,
+        cache: str | os.PathLike[str] | None,
+        workers: int | None,
+        progress: bool | Report | None,
+    ) -> BenchmarkData:
+        """Read the images in a folder; parameters as for :func:`toporo.load_images`."""
+        for domain in test:
+            if domain not in self.domains:
+                raise UnknownNameError(f"test domain of {self.name}", domain, self.domains)
+        if size < SMALLEST:
+            raise DataError(f"size is {size!r}: expected images of at least {SMALLEST} × {SMALLEST} pixels.")
+        found = self.find_files(root)
+        classes = _classes(found)
+        rows = [
+            (domain, label, file)
+            for domain in found
+            for label in sorted(found[domain])
+            for file in found[domain][label]
+        ]
+        files, title = [file for _, _, file in rows], f"decoding {self.title}"
+        if cache is not None:
+            packed = Path(cache).expanduser() / f"{self.name}-{size}"
+            store = load_packed(packed, files, classes, size, workers=workers, progress=progress, title=title)
+        else:
+            decoded = decode_all(files, size, workers=workers, progress=progress, title=title)
+            names = tuple(file.name for file in files)
+            store = ImageStore(decoded.pixels, names, classes, image_digest(decoded.checksum, size, names, classes))
+        targets = np.array([classes.index(label) for _, label, _ in rows], dtype=np.int64)
+        data = GroupedData.from_arrays(np.arange(len(rows)), targets, [domain for domain, _, _ in rows])
+        counts = {domain: {label: len(by.get(label, ())) for label in classes} for domain, by in found.items()}
+        return BenchmarkData(
+            name=self.name,
+            data=data,
+            graph=GroupGraph(self.domains, {}),
+            train=tuple(domain for domain in self.domains if domain not in test),
+            test=test,
+            source="file",
+            task="images",
+            about={
+                "classes": classes,
+                "counts": counts,
+                "size": size,
+                "complete": data.sizes == dict(self.images) if self.images else None,
+            },
+            store=store,
+        )
 
 
 def load_images(
@@ -116,18 +183,18 @@ def load_images(
     """Load images of your own from a folder ``<domain>/<class>/<file>``: cameras, hospitals, styles, years, …
 
     Domains and classes are the names of folders; hidden folders and files without an image's ending are ignored. At
-    least two domains are needed for training. The rest is as for the published data sets; see
-    :meth:`toporo.paper.image_folder.ImageFolder.load`.
+    least two domains are needed for training. The checks are those of the published data sets.
 
     Parameters
     ----------
     folder : contains the domains.
     test : the domain that training never sees, or several.
     size : height and width that images are resized to.
+    cache : a folder, not in ``folder``, for decoded images. They are packed there once, as ``<name of folder>-<size>``,
+        and mapped from then on; see :mod:`toporo.data.images`. Without it they are decoded into memory (the 9,991
+        images of PACS take 1.5 GB).
     workers : number of threads that decode; one per core by default.
     progress : see :class:`toporo.progress.Progress`.
-    cache : a folder, not in ``folder``, for decoded images. They are packed there once, as ``<name of folder>-<size>``,
-        and mapped from then on. Without it they are decoded into memory.
 
     Returns
     -------
@@ -162,80 +229,7 @@ def load_images(
             f"{listed(domains) or 'none'}, to train on: expected at least one to test on and two to train on, each a "
             "folder <domain>/<class>/<image>."
         )
-    spec = ImageFolder(name, name, (name,), domains)
-    return _read(spec, root, held_out, size=size, cache=cache, workers=workers, progress=progress)
-
-
-def _read(
-    spec: ImageFolder,
-    root: Path,
-    held_out: tuple[str, ...],
-    *,
-    size: int,
-    cache: str | os.PathLike[str] | None,
-    **how: Any,
-) -> BenchmarkData:
-    for domain in held_out:
-        if domain not in spec.domains:
-            raise UnknownNameError(f"test domain of {spec.name}", domain, spec.domains)
-    if size < SMALLEST:
-        raise DataError(f"size is {size!r}: expected images of at least {SMALLEST} × {SMALLEST} pixels.")
-    by_domain = _find_files(spec, root)
-    classes = _classes(by_domain)
-    rows = [(domain, label, file) for domain, by in by_domain.items() for label in sorted(by) for file in by[label]]
-    files, title = [file for _, _, file in rows], f"decoding {spec.title}"
-    if cache is not None:
-        packed = Path(cache).expanduser() / f"{spec.name}-{size}"
-        store = load_packed(packed, files, classes, size, title=title, **how)
-    else:
-        decoded = decode_all(files, size, title=title, **how)
-        names = tuple(file.name for file in files)
-        store = ImageStore(decoded.pixels, names, classes, image_digest(decoded.checksum, size, names, classes))
-    targets = np.array([classes.index(label) for _, label, _ in rows], dtype=np.int64)
-    counts = {domain: {label: len(by.get(label, ())) for label in classes} for domain, by in by_domain.items()}
-    totals = {domain: sum(by.values()) for domain, by in counts.items()}
-    return BenchmarkData(
-        name=spec.name,
-        data=GroupedData.from_arrays(np.arange(len(rows)), targets, [domain for domain, _, _ in rows]),
-        graph=GroupGraph(spec.domains, {}),
-        train=tuple(domain for domain in spec.domains if domain not in held_out),
-        test=held_out,
-        source="file",
-        task="images",
-        about={
-            "classes": classes,
-            "counts": counts,
-            "size": size,
-            "complete": totals == dict(spec.images) if spec.images else None,
-        },
-        store=store,
-    )
-
-
-# ---------------------------------------------------------------------- the folders
-
-
-def _find_files(spec: ImageFolder, root: Path) -> dict[str, dict[str, list[ImageFile]]]:
-    """Return image files by domain and class, both in the order of their names."""
-    missing = [domain for domain in spec.domains if not (root / domain).is_dir()]
-    if missing:
-        raise DataError(
-            f"{root} lacks the domain folder(s) {listed(missing)}. It has: {listed(_subfolders(root)) or 'no folders'}."
-            f" {spec.title} has the domains {listed(spec.domains)}."
-        )
-    by_domain = {
-        domain: {label: find_images(root / domain / label, root) for label in _subfolders(root / domain)}
-        for domain in sorted(spec.domains)
-    }
-    bare = [str(root / domain) for domain, by in by_domain.items() if not by]
-    empty = [str(root / domain / label) for domain, by in by_domain.items() for label, files in by.items() if not files]
-    if bare or empty:
-        lacks = f"no class folders in {listed(bare)}" if bare else f"no image in the class folder(s) {listed(empty)}"
-        raise DataError(
-            f"{lacks}: expected <domain>/<class>/<image> with names that end in {', '.join(sorted(ENDINGS))}. Fetch "
-            "the images again, or delete the class in every domain."
-        )
-    return by_domain
+    return ImageFolder(name, name, name, domains).read(root, held_out, size, cache, workers, progress)
 
 
 def _subfolders(folder: Path) -> list[str]:
@@ -244,26 +238,23 @@ def _subfolders(folder: Path) -> list[str]:
     return sorted(name for name in names if not name.startswith(".") and name != "__MACOSX")
 
 
-def _classes(by_domain: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
+def _classes(files: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
     """Return all classes, sorted; raise an error if only one domain has a class, and warn if some domains lack one."""
-    classes = sorted({label for by in by_domain.values() for label in by})
+    classes = sorted({label for by in files.values() for label in by})
     if len(classes) == 1:
         raise DataError(f"all images are of one class, {classes[0]!r}: expected at least two.")
-    having = {label: [domain for domain, by in by_domain.items() if label in by] for label in classes}
+    having = {label: [domain for domain, by in files.items() if label in by] for label in classes}
     single = [f"{label} (in {domains[0]})" for label, domains in having.items() if len(domains) == 1]
     if single:
         raise DataError(
-            f"class(es) that only one of the domains {listed(by_domain)} has: {listed(single)}. No other domain can "
-            "train or test them: check the spelling of the folders, add them to the other domains, or delete them."
+            f"class(es) that only one of the domains {listed(files)} has: {listed(single)}. No other domain can train "
+            "or test them: check the spelling of the folders, add them to the other domains, or delete them."
         )
-    lacking = [
-        f"{label} in {listed(domain for domain in by_domain if domain not in domains)}"
-        for label, domains in having.items()
-        if len(domains) < len(by_domain)
-    ]
-    if lacking:
+    lacking = {label: [domain for domain in files if domain not in domains] for label, domains in having.items()}
+    incomplete = [f"{label} in {listed(domains)}" for label, domains in lacking.items() if domains]
+    if incomplete:
         warn(
-            f"some domains lack classes that others have: {listed(lacking)}. Results are of the classes that are "
+            f"some domains lack classes that others have: {listed(incomplete)}. Results are of the classes that are "
             "there; check that the data set is complete."
         )
     return tuple(classes)
