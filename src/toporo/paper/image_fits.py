@@ -195,7 +195,7 @@ def _fit(given: Assignment, task: Task, plan: TrainingPlan) -> Fitted:
     timing = {
         "seconds": round(trained.seconds, 3),
         "steps_per_second": round(trained.steps_per_second, 2),
-        "images_per_second": round(trained.steps_per_second * kit.batches.size, 1),
+        "images_per_second": round(trained.steps_per_second * task.batches.size, 1),
         "device": torch.cuda.get_device_name() if plan.on_gpu else "CPU",
         "precision": plan.precision,
     }
