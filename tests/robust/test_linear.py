@@ -1,12 +1,11 @@
-"""Exact robust fits: their certificate is true, their special cases and laws hold, bad input is told apart."""
+"""Exact robust fits: their certificate is true, their laws hold, and bad input is named in the error."""
 
-import itertools
 import math
 import os
 import subprocess
 import sys
 import warnings
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import fields
 
 import hypothesis.strategies as st
 import numpy as np
@@ -14,19 +13,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import softmax
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import Ridge
 
-from tests.robust.by_hand import (
-    KINDS,
-    Rows,
-    divergence_value,
-    group_losses,
-    lower_bound,
-    random_rows,
-    upper_bound,
-    worst,
-)
+from tests.robust.by_hand import KINDS, Rows, divergence_value, group_losses, lower_bound, random_rows, upper_bound
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import GroupIds, Groups
 from toporo.robust.linear import fit_linear, fit_logistic, path, solve
@@ -37,16 +26,14 @@ from toporo.topology.prior import Prior
 DIVERGENCES = ("l2", "kl", "chi2")
 
 
+def losses_of(rows: Rows):
+    return (LogisticLosses if rows.logistic else SquaredLosses).from_arrays(rows.x, rows.y, rows.group)
+
+
 def fit(rows: Rows, prior=None, **settings):
     """``fit_linear`` or ``fit_logistic``, whichever the rows are for."""
     settings = {"ridge": 0.01, **settings}
     return (fit_logistic if rows.logistic else fit_linear)(rows.x, rows.y, rows.group, prior, **settings)
-
-
-def fits_along(rows: Rows, penalties, prior=None, **settings):
-    settings = {"ridge": 0.01, **settings}
-    losses = (LogisticLosses if rows.logistic else SquaredLosses).from_arrays(rows.x, rows.y, rows.group)
-    return path(losses, prior, penalties=penalties, **settings)
 
 
 def skewed(m):
@@ -60,7 +47,7 @@ def vector(by_name):
 
 
 def answers(found, x):
-    """What a model says about rows, free of a softmax's loose constant."""
+    """Predictions for rows, free of the constant that a softmax leaves open."""
     return found.predict(x) if found.classes is None else found.predict_proba(x)
 
 
@@ -93,11 +80,11 @@ def tasks(draw):
     if draw(st.integers(0, 2)):
         settings["penalty"] = draw(st.sampled_from([0.0, 1e-3, 0.03, 0.3, 1.0, 30.0, math.inf]))
     else:
-        settings["radius"] = draw(st.sampled_from([1e-5, 0.01, 0.1, 1.0]))
+        settings["radius"] = draw(st.sampled_from([0.0, 1e-5, 0.01, 0.1, 1.0, 50.0]))
     return rows, dict(enumerate(prior)), settings
 
 
-@settings(max_examples=70, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(task=tasks(), seed=st.integers(0, 99))
 def test_the_certificate_is_true(task, seed):
     """Checked from the raw rows: the model is worth the value, the weights prove the bound, and nothing beats it."""
@@ -114,50 +101,17 @@ def test_the_certificate_is_true(task, seed):
         coef = found.coef + size * rng.normal(size=found.coef.shape)
         constant = found.intercept + settings["intercept"] * size * rng.normal(size=found.intercept.shape)
         assert upper_bound(found, rows, coef, constant) >= found.bound - slack
-
-
-@settings(max_examples=50, deadline=None, derandomize=True)
-@given(task=tasks())
-def test_the_weights_are_weights_and_near_enough(task):
-    rows, prior, settings = task
-    found = fit(rows, prior, **settings)
     q, p = vector(found.weights), vector(prior)
     assert (q >= 0).all()
     assert_allclose(q.sum(), 1, rtol=1e-12)
     assert_allclose(found.distance, divergence_value(q, p, settings["divergence"]), rtol=1e-6, atol=1e-15)
-    if settings["divergence"] != "l2":
-        assert not q[p == 0].any()
-    if found.radius is not None:
-        assert found.distance <= found.radius * (1 + 1e-9)
+    assert settings["divergence"] == "l2" or not q[p == 0].any()
+    assert found.radius is None or found.distance <= found.radius * (1 + 1e-9)
     assert found.prior == pytest.approx(prior)
     assert list(found.weights) == list(found.losses) == list(found.prior) == list(range(len(prior)))
 
 
-@pytest.mark.parametrize("penalty", [0.0, 0.05, 1.0, math.inf])
-def test_a_tighter_tolerance_stays_between_the_bounds(kind, penalty):
-    rows = random_rows(2, kind)
-    loose, tight = (fit(rows, skewed(4), penalty=penalty, tol=tol) for tol in (1e-2, 1e-11))
-    assert loose.bound <= tight.bound + 1e-10
-    assert tight.value <= loose.value + 1e-10
-    assert tight.relative_gap <= 1e-11
-
-
-def test_the_weights_answer_the_losses(divergence, kind):
-    """At a finite penalty the weights reported are the best response to the losses reported."""
-    rows = random_rows(4, kind)
-    found = fit(rows, skewed(4), penalty=0.2, divergence=divergence, tol=1e-10)
-    assert_allclose(
-        found.value,
-        worst(vector(found.losses), vector(found.prior), divergence, 0.2) + 0.01 * np.sum(found.coef**2),
-        rtol=1e-12,
-    )
-    q = vector(found.weights)
-    payoff = q @ vector(found.losses) - 0.2 * divergence_value(q, vector(found.prior), divergence)
-    assert_allclose(payoff + 0.01 * np.sum(found.coef**2), found.value, rtol=1e-9)
-
-
-def test_what_is_not_reached_is_said(monkeypatch):
-    """A fit that stops early warns with its gap, and the gap is true all the same."""
+def test_a_gap_that_is_not_reached_is_a_warning_and_true(monkeypatch):
     monkeypatch.setattr("toporo.robust.saddle.MAX_STEPS", 1)
     monkeypatch.setattr("toporo.robust.saddle.PATIENCE", 1)
     rows = random_rows(0, "binary")
@@ -172,63 +126,19 @@ def test_what_is_not_reached_is_said(monkeypatch):
 def test_an_intercept_far_off_does_not_pass_for_optimal(penalty):
     """A prior on a group of one class sends the intercept far out; the other group's worst case must bring it back."""
     rng = np.random.default_rng(0)
-    group = np.repeat(["sure", "open"], 200)
-    labels = np.where(group == "sure", 1, rng.integers(0, 2, 400))
+    group = np.repeat([1, 0], 200)
+    labels = np.where(group == 1, 1, rng.integers(0, 2, 400))
     rows = Rows(1e-3 * rng.normal(size=(400, 2)), labels, group, "binary")
-    found = fit(rows, {"sure": 1.0, "open": 0.0}, penalty=penalty, ridge=1e-3, one_class="allow")
-    by_code = rows._replace(group=(group == "sure").astype(int))
-    flat = upper_bound(found, by_code, np.zeros((2, 1)), np.zeros(1))
-    assert found.bound <= flat  # a model that says 'one half' is worth log 2
-
-
-# ---------------------------------------------------------------- an independent solver
-
-
-FORMS_OF_THE_PEER = [{"penalty": value} for value in (math.inf, 3.0, 0.1, 0.0)] + [
-    {"radius": value} for value in (0.02, 0.3, 5.0)
-]
-CASES = [(seed, *case) for seed, case in enumerate(itertools.product(KINDS, DIVERGENCES, FORMS_OF_THE_PEER))]
-
-
-def a_problem(seed, kind):
-    """Sizes, prior, ridge and intercept all change with the seed."""
-    rng = np.random.default_rng([seed, 7])
-    m = int(rng.integers(2, 9))
-    rows = random_rows(seed, kind, n=int(rng.integers(80, 300)), d=int(rng.integers(1, 7)), m=m)
-    prior = rng.dirichlet(np.full(m, 2.0))
-    if seed % 5 == 0 and m > 2:
-        prior[0] = 0.0
-    settings = {"ridge": (0.01, 0.1, 0.0 if not rows.logistic else 1e-3)[seed % 3], "intercept": seed % 4 != 0}
-    return rows, prior / prior.sum(), settings
-
-
-@pytest.mark.parametrize(("seed", "kind", "divergence", "form"), CASES)
-def test_agrees_with_an_interior_point_method(seed, kind, divergence, form):
-    """Values to 1e-5 (they agree to 1e-7), models where they are unique, which they are up to a softmax's intercept."""
-    cvx = pytest.importorskip("tests.robust.cvx")
-    rows, prior, settings = a_problem(seed, kind)
-    found = fit(rows, dict(enumerate(prior)), divergence=divergence, tol=1e-9, **form, **settings)
-    own = "squared" if kind == "outputs" else kind
-    expected = cvx.solve(*rows[:3], prior, kind=own, divergence=divergence, **form, **settings)
-    assert_allclose(found.value, expected.value, rtol=1e-5)
-    assert found.bound <= expected.value * (1 + 1e-6)
-    assert_allclose(found.coef, expected.coef, atol=1e-3)
-    scores, others = (rows.x @ model.coef + model.intercept for model in (found, expected))
-    if kind == "softmax":
-        scores, others = softmax(scores, axis=1), softmax(others, axis=1)
-    assert_allclose(scores, others, atol=2e-3)
+    found = fit(rows, {1: 1.0, 0: 0.0}, penalty=penalty, ridge=1e-3, one_class="allow")
+    assert found.bound <= upper_bound(found, rows, np.zeros((2, 1)), np.zeros(1))  # a model of one half is worth log 2
 
 
 @pytest.mark.parametrize("form", [{"penalty": 0.05}, {"penalty": 0.0}, {"radius": 0.05}], ids=str)
 def test_any_start_leads_to_the_same_value(kind, divergence, form):
-    rows = random_rows(5, kind)
-    losses = (LogisticLosses if rows.logistic else SquaredLosses).from_arrays(*rows[:3])
+    losses = losses_of(random_rows(5, kind))
     settings = {"divergence": divergence, "ridge": 0.05, "tol": 1e-9, **form}
     far = 5.0 * np.random.default_rng(0).normal(size=losses.shape)
     assert_allclose(solve(losses, start=far, **settings).value, solve(losses, **settings).value, rtol=1e-8)
-
-
-# ---------------------------------------------------------------- special cases
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -241,63 +151,7 @@ def test_an_infinite_penalty_is_ridge_regression_weighted_by_the_prior(kind, int
     expected = Ridge(alpha=0.03, fit_intercept=intercept).fit(rows.x, rows.y, sample_weight=share)
     assert_allclose(found.predict(rows.x), expected.predict(rows.x), rtol=1e-9, atol=1e-9)
     assert found.weights == found.prior
-    assert found.distance == 0
     assert math.isinf(found.penalty)
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("kind", ["binary", "softmax"])
-def test_an_infinite_penalty_is_logistic_regression_weighted_by_the_prior(kind, intercept):
-    rows = random_rows(1, kind)
-    found = fit(rows, skewed(4), penalty=math.inf, ridge=0.01, intercept=intercept, tol=1e-12)
-    share = vector(skewed(4))[rows.group] / np.bincount(rows.group)[rows.group]
-    expected = LogisticRegression(C=1 / 0.02, fit_intercept=intercept, tol=1e-10, max_iter=10_000)
-    expected.fit(rows.x, rows.y, sample_weight=share)
-    assert_allclose(found.predict_proba(rows.x), expected.predict_proba(rows.x), atol=1e-5)
-    assert_array_equal(found.predict(rows.x), expected.predict(rows.x))
-
-
-def test_without_a_penalty_the_largest_loss_is_least(kind, divergence):
-    """All groups with weight have that loss; no weighting of the groups gives a model with a lower one."""
-    rows = random_rows(3, kind)
-    found = fit(rows, skewed(4), penalty=0.0, divergence=divergence, tol=1e-9)
-    q, losses = vector(found.weights), vector(found.losses)
-    assert_allclose(losses[q > 1e-6], losses.max(), rtol=1e-5)
-    assert_allclose(found.value, losses.max() + 0.01 * np.sum(found.coef**2), rtol=1e-12)
-    for seed in range(5):
-        prior = dict(enumerate(np.random.default_rng(seed).dirichlet(np.ones(4))))
-        other = fit(rows, prior, penalty=math.inf)
-        assert max(other.losses.values()) + 0.01 * np.sum(other.coef**2) >= found.bound
-
-
-def test_no_radius_is_an_infinite_penalty(kind, divergence):
-    rows = random_rows(1, kind)
-    still, infinite = (
-        fit(rows, skewed(4), divergence=divergence, **form) for form in ({"radius": 0.0}, {"penalty": math.inf})
-    )
-    assert still.weights == infinite.weights == still.prior
-    assert_array_equal(still.coef, infinite.coef)
-    assert still.radius == 0
-
-
-def test_a_huge_radius_is_no_penalty(kind, divergence):
-    rows = random_rows(1, kind)
-    wide = fit(rows, skewed(4), divergence=divergence, radius=50.0)
-    free = fit(rows, skewed(4), divergence=divergence, penalty=0.0)
-    assert_allclose(wide.value, free.value, rtol=2e-6)
-
-
-@pytest.mark.parametrize("radius", [1e-4, 0.01, 0.1])
-def test_a_radius_and_its_multiplier_go_together(kind, divergence, radius):
-    """Complementary slackness: either D meets the radius or the multiplier is nothing; and the penalised fit at the
-    multiplier is the fit with the radius."""
-    rows = random_rows(5, kind)
-    found = fit(rows, skewed(4), divergence=divergence, radius=radius, tol=1e-9)
-    assert found.distance <= radius * (1 + 1e-9)
-    assert found.penalty * (radius - found.distance) <= 1e-4 * found.penalty * radius + 1e-6 * found.value
-    penalised = fit(rows, skewed(4), divergence=divergence, penalty=found.penalty, tol=1e-9)
-    assert_allclose(penalised.value + found.penalty * radius, found.value, rtol=1e-7)
-    assert_allclose(answers(penalised, rows.x), answers(found, rows.x), atol=1e-3)
 
 
 @pytest.mark.parametrize("rare", [1e-6, 1e-3])
@@ -318,41 +172,16 @@ def test_twins_of_unlike_prior_do_not_leave_the_radius(divergence, rare, radius)
     assert found.bound <= lower_bound(found, rows) + 1e-9
 
 
-def test_weight_outside_the_prior_is_for_l2_only(divergence):
-    rows = random_rows(0)
-    worst_group = max((found := fit(rows, penalty=0.0)).losses, key=found.losses.get)
-    prior = {e: float(e != worst_group) for e in range(4)}
-    for form in ({"penalty": 0.0}, {"penalty": 0.01}, {"radius": 1.0}):
-        weight = fit(rows, prior, divergence=divergence, **form).weights[worst_group]
-        assert weight > 0.05 if divergence == "l2" else weight == 0
-
-
-# ---------------------------------------------------------------- paths
-
-
-PENALTIES = [0.3, math.inf, 1e-3, 0.0, 5.0, 0.3, 0.02, 0.0]
-
-
 def test_a_path_is_its_fits_in_the_order_given(kind, divergence):
-    rows = random_rows(6, kind)
-    along = fits_along(rows, PENALTIES, skewed(4), divergence=divergence)
-    assert [found.penalty for found in along] == PENALTIES
-    for penalty, found in zip(PENALTIES, along, strict=True):
+    rows, penalties = random_rows(6, kind), [0.3, math.inf, 1e-3, 0.0, 5.0, 0.3, 0.02, 0.0]
+    along = path(losses_of(rows), skewed(4), penalties=penalties, divergence=divergence, ridge=0.01)
+    assert [found.penalty for found in along] == penalties
+    for penalty, found in zip(penalties, along, strict=True):
         alone = fit(rows, skewed(4), divergence=divergence, penalty=penalty)
         assert found.relative_gap <= 1e-6
         assert max(found.bound, alone.bound) <= min(found.value, alone.value) + 1e-12
     assert along[0].value == along[5].value
     assert along[3].weights == along[7].weights
-
-
-def test_a_larger_penalty_costs_less_and_strays_less(kind, divergence):
-    rows = random_rows(7, kind)
-    along = fits_along(rows, [0.0, *np.logspace(-3, 2, 11), math.inf], skewed(4), divergence=divergence, tol=1e-10)
-    values, distances = np.array([f.value for f in along]), np.array([f.distance for f in along])
-    assert (np.diff(values) <= 1e-9).all()
-    assert (np.diff(distances)[1:] <= 1e-6).all()  # at zero itself the weights need not be the nearest ones
-    assert distances[1] > 1e-3
-    assert distances[-1] == 0
 
 
 # ---------------------------------------------------------------- laws
@@ -367,61 +196,50 @@ def form(request):
     return {"tol": 1e-10, **request.param}
 
 
-def same_answers(one, other, x, other_x=None, atol=1e-4):
+def same_answers(one, other, x, other_x=None):
     assert_allclose(other.value, one.value, rtol=1e-8)
-    assert_allclose(answers(other, x if other_x is None else other_x), answers(one, x), atol=atol)
+    assert_allclose(answers(other, x if other_x is None else other_x), answers(one, x), atol=1e-4)
 
 
-def shuffled(rows):
-    order = np.random.default_rng(0).permutation(len(rows.x))
+def taken(rows, order):
     return rows._replace(x=rows.x[order], y=rows.y[order], group=rows.group[order])
 
 
-def with_a_group_twice(rows):
-    again = np.concatenate([np.arange(120), np.flatnonzero(rows.group == 1)])
-    return rows._replace(x=rows.x[again], y=rows.y[again], group=rows.group[again])
+ORDER = np.random.default_rng(0).permutation(120)
+SHIFT = np.array([1e6, -30.0, 0.5])
+CHANGES = {
+    "other order": lambda rows: taken(rows, ORDER),
+    "a group twice": lambda rows: taken(rows, np.append(np.arange(120), np.flatnonzero(rows.group == 1))),
+    "shifted": lambda rows: rows._replace(x=rows.x + SHIFT),
+}
 
 
-@pytest.mark.parametrize("change", [shuffled, with_a_group_twice])
-def test_neither_the_order_nor_the_number_of_rows_matters(kind, form, change):
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_order_copies_and_shifts_of_rows_do_not_matter(kind, form, change):
     """Losses are means over a group: copies of all its rows change nothing."""
     rows = random_rows(8, kind)
-    same_answers(fit(rows, skewed(4), **form), fit(change(rows), skewed(4), **form), rows.x)
-
-
-def test_shifts_of_features_do_not_matter(kind, form):
-    rows = random_rows(8, kind)
-    moved = rows._replace(x=rows.x + np.array([1e6, -30.0, 0.5]))
-    same_answers(fit(rows, **form), fit(moved, **form), rows.x, moved.x)
+    shift = change(rows).x[0] - rows.x[0] if change is CHANGES["shifted"] else 0.0
+    same_answers(fit(rows, skewed(4), **form), fit(change(rows), skewed(4), **form), rows.x, rows.x + shift)
 
 
 @pytest.mark.parametrize("scale", [[1e3, 1e-3, 1.0], [1e8, 1e-8, 1.0], [1e-12] * 3, [1e12] * 3])
 def test_the_units_of_features_do_not_matter_without_a_ridge(form, scale):
     rows = random_rows(8)
-    scaled = rows._replace(x=rows.x * scale)
-    plain, other = (fit(r, ridge=0.0, **form) for r in (rows, scaled))
-    same_answers(plain, other, rows.x, scaled.x)
+    plain, other = (fit(r, ridge=0.0, **form) for r in (rows, rows._replace(x=rows.x * scale)))
+    same_answers(plain, other, rows.x, rows.x * scale)
 
 
 def test_weights_count_rows_and_only_their_proportions_matter(kind, form):
     """Whole weights repeat rows, and a row of weight zero is not there, whatever it holds."""
     rows = random_rows(8, kind)
     times = np.random.default_rng(0).integers(0, 4, 120)
-    repeated = rows._replace(x=rows.x.repeat(times, 0), y=rows.y.repeat(times, 0), group=rows.group.repeat(times))
     allow = {"one_class": "allow"} if rows.logistic else {}
-    outliers = rows._replace(x=np.where(times[:, None] > 0, rows.x, 1e9))
+    outliers = rows._replace(x=np.where(times[:, None] > 0, rows.x, np.nan))
+    repeated = taken(rows, np.repeat(np.arange(120), times))
     same_answers(fit(outliers, sample_weight=0.7 * times, **form, **allow), fit(repeated, **form, **allow), rows.x)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(["d", "b", "a", "c"], id="text"),
-        pytest.param([(0, "x"), (1, "x"), (0, "y"), (2, "z")], id="tuples"),
-        pytest.param([3, "a", (1, 2), -0.5], id="mixed"),
-        pytest.param([True, 7, 2.5, -1], id="numbers"),
-    ],
-)
+@pytest.mark.parametrize("names", [["d", "b", "a", "c"], [(0, "x"), (1, "x"), (0, "y"), 3], [True, 7, 2.5, -1]])
 def test_groups_go_by_name(names, form):
     """Names of any kind, sorted in any way: weights, losses and the prior follow them."""
     rows = random_rows(8)
@@ -436,62 +254,32 @@ def test_groups_go_by_name(names, form):
         assert named.prior[names[e]] == pytest.approx(plain.prior[e])
 
 
-@pytest.mark.parametrize("factor", [1e-3, 1e4])
-def test_the_unit_of_the_target_scales_the_losses(factor):
-    """A loss is squared units; so is a penalty."""
-    rows = random_rows(8)
-    plain = fit(rows, penalty=0.1, ridge=0.0, tol=1e-10)
-    scaled = fit(rows._replace(y=factor * rows.y), penalty=0.1 * factor**2, ridge=0.0, tol=1e-10)
-    assert_allclose(scaled.value, plain.value * factor**2, rtol=1e-8)
-    assert_allclose(scaled.predict(rows.x), factor * plain.predict(rows.x), atol=1e-5 * factor)
-
-
-def test_tensors_and_lists_are_arrays(kind):
+def test_tensors_lists_and_columns_are_arrays(kind):
     rows = random_rows(8, kind)
     plain = fit(rows, penalty=0.1)
     tensors = Rows(*(torch.as_tensor(part) for part in rows[:3]), kind)
     lists = Rows(*(part.tolist() for part in rows[:3]), kind)
-    for other in (tensors, lists):
+    columns = [rows._replace(y=rows.y[:, None])] * (kind == "squared")
+    for other in (tensors, lists, *columns):
         found = fit(other, penalty=0.1)
         assert_array_equal(found.coef, plain.coef)
         assert_array_equal(found.predict(other.x), plain.predict(rows.x))
         assert found.weights == plain.weights
-
-
-def test_one_output_is_a_column_or_a_vector():
-    rows = random_rows(8)
-    vectors, columns = fit(rows), fit(rows._replace(y=rows.y[:, None]))
-    assert_array_equal(vectors.coef, columns.coef)
-    assert vectors.coef.shape == (3, 1)
-    assert vectors.intercept.shape == (1,)
-    assert vectors.predict(rows.x).shape == (120,)
-    assert fit(random_rows(8, "outputs")).predict(rows.x).shape == (120, 2)
+    outputs = {"outputs": 2, "softmax": 3}.get(kind, 1)
+    assert plain.coef.shape == (3, outputs)
+    assert plain.intercept.shape == (outputs,)
+    assert plain.predict(rows.x).shape == ((120, 2) if kind == "outputs" else (120,))
 
 
 def test_a_prior_is_a_mapping_or_a_prior(form):
     """Weights need not sum to one, and numpy names are names."""
     rows = random_rows(8)
     plain = fit(rows, skewed(4), **form)
-    for prior in (
-        Prior(skewed(4)),
-        {e: 60 * w for e, w in skewed(4).items()},
-        {np.int64(e): np.float32(e + 1) for e in reversed(range(4))},
-    ):
+    for prior in (Prior(skewed(4)), {np.int64(e): np.float32(e + 1) for e in reversed(range(4))}):
         other = fit(rows, prior, **form)
         assert_allclose(other.coef, plain.coef, atol=1e-6)
         assert vector(other.prior).sum() == pytest.approx(1)
     assert_allclose(vector(fit(rows, None, **form).prior), 0.25)
-
-
-# ---------------------------------------------------------------- models
-
-
-def test_a_fit_is_frozen_and_knows_its_settings():
-    found = fit(random_rows(0), skewed(4), penalty=0.5, divergence="kl", ridge=0.2)
-    assert (found.penalty, found.divergence, found.ridge, found.radius, found.classes) == (0.5, "kl", 0.2, None, None)
-    assert found.gap == found.value - found.bound
-    with pytest.raises(FrozenInstanceError):
-        found.value = 0.0
 
 
 @pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [-1, 1], ["c", "a", "b"], [10, 30, 20]])
@@ -505,13 +293,8 @@ def test_classes_come_back_as_they_were(labels):
     chances = found.predict_proba(rows.x)
     assert_allclose(chances.sum(axis=1), 1, rtol=1e-12)
     assert_array_equal(np.array(found.classes)[chances.argmax(axis=1)], found.predict(rows.x))
-
-
-def test_scores_of_two_classes_are_log_odds():
-    rows = random_rows(0, "binary")
-    found = fit(rows)
-    chances = found.predict_proba(rows.x)
-    assert_allclose(found.decide(rows.x), np.log(chances[:, 1] / chances[:, 0]), rtol=1e-9)
+    if len(labels) == 2:
+        assert_allclose(found.decide(rows.x), np.log(chances[:, 1] / chances[:, 0]), rtol=1e-9)
     assert np.isfinite(found.predict_proba(1e6 * rows.x)).all()
 
 
@@ -558,25 +341,6 @@ def test_the_same_bytes_again_and_on_any_number_of_threads():
 # ---------------------------------------------------------------- degenerate but legal
 
 
-def certified(rows, prior=None, **settings):
-    """A fit that is finite and either proved to its tolerance or says that it is not; and what it says is true."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found = fit(rows, prior, **settings)
-    assert all(w.category is TopoRoWarning for w in caught), [str(w.message) for w in caught]
-    for field in fields(found):
-        value = getattr(found, field.name)
-        numbers = vector(value) if isinstance(value, dict) else value
-        if isinstance(numbers, np.ndarray | float) and field.name not in ("penalty", "radius"):
-            assert np.isfinite(numbers).all(), field.name
-    # Where hardly anything of the loss is left, what counts is a share of the loss of a model of constants.
-    constants = np.zeros(found.coef.shape[1]) if rows.logistic else np.mean(rows.y, axis=0)
-    scale = group_losses(rows, np.zeros_like(found.coef), constants).max()
-    assert caught or found.gap <= max(settings.get("tol", 1e-6) * found.value, 1e-12 * scale)
-    assert_allclose(found.value, upper_bound(found, rows), rtol=1e-6, atol=1e-12 * scale)
-    return found, bool(caught)
-
-
 FORMS_OF_ALL_SORTS = [
     {"penalty": 0.0},
     {"penalty": 0.1, "divergence": "kl"},
@@ -592,65 +356,87 @@ def any_form(request):
     return request.param
 
 
-def test_one_group_is_plain_regression(any_form):
-    rows = random_rows(0, m=1)
-    found, warned = certified(rows, **any_form)
-    assert not warned
-    assert found.weights == {0: 1.0}
-    assert_allclose(found.predict(rows.x), Ridge(alpha=0.01 * 120).fit(rows.x, rows.y).predict(rows.x), atol=1e-3)
+def certified(rows, prior=None, **settings):
+    """A fit without a warning that is finite and proved to its tolerance, and whose value is true."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = fit(rows, prior, **settings)
+    for field in fields(found):
+        value = getattr(found, field.name)
+        numbers = vector(value) if isinstance(value, dict) else value
+        if isinstance(numbers, np.ndarray | float) and field.name not in ("penalty", "radius"):
+            assert np.isfinite(numbers).all(), field.name
+    # Where hardly anything of the loss is left, what counts is a share of the loss of a model of constants.
+    constants = np.zeros(found.coef.shape[1]) if rows.logistic else np.mean(rows.y, axis=0)
+    scale = group_losses(rows, np.zeros_like(found.coef), constants).max()
+    assert found.gap <= max(settings.get("tol", 1e-6) * found.value, 1e-12 * scale)
+    assert_allclose(found.value, upper_bound(found, rows), rtol=1e-6, atol=1e-12 * scale)
+    return found
 
 
-def test_a_group_may_have_one_row(any_form):
+def group_of_one_row():
     rows = random_rows(0)
-    rows.group[:] = np.where(np.arange(120) == 60, 9, rows.group)
-    found, warned = certified(rows, **any_form)
-    assert not warned
-    assert 9 in found.weights
+    return rows._replace(group=np.where(np.arange(120) == 60, 9, rows.group))
 
 
-def test_targets_without_noise_are_met(any_form):
-    rows = random_rows(0)
-    found, warned = certified(rows._replace(y=rows.x @ [1.0, -2.0, 3.0] + 4.0), ridge=0.0, **any_form)
-    assert not warned
-    assert found.value <= 1e-9
-    assert_allclose(found.coef[:, 0], [1.0, -2.0, 3.0], atol=1e-4)
+def small_groups():
+    """Groups smaller than the model, one with nearly all the weight: the pooled rows decide the model."""
+    rows = random_rows(0, n=24, d=8, m=6)._replace(group=np.repeat(np.arange(6), 4))
+    rows.y[:4] *= 50.0
+    return rows
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-def test_groups_of_very_different_losses_and_sizes(any_form, unit):
+def unlike_groups(unit):
     """Losses from 1e-6 to 1e6 and from 3 rows to thousands, in a unit that is far from the penalty's."""
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(5), [3, 3000, 20, 200, 7])
     x = rng.normal(size=(len(group), 2))
     noise = 10.0 ** np.array([-3.0, -1.0, 0.0, 1.0, 3.0])[group]
-    rows = Rows(x, unit * (x @ [1.0, 2.0] + noise * rng.normal(size=len(group))), group, "squared")
-    assert not certified(rows, ridge=0.0, **any_form)[1]
+    return Rows(x, unit * (x @ [1.0, 2.0] + noise * rng.normal(size=len(group))), group, "squared")
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_groups_smaller_than_the_model_with_all_the_weight(any_form, seed):
-    """Without a ridge the pooled rows decide the model, the rows of the worst groups alone do not."""
-    rows = random_rows(seed, n=24, d=8, m=6)._replace(group=np.repeat(np.arange(6), 4))
-    rows.y[:4] *= 50.0
-    assert not certified(rows, ridge=0.0, **any_form)[1]
+def twin_features(kind):
+    rows, rng = random_rows(0, kind), np.random.default_rng(0)
+    return rows._replace(x=np.column_stack([rows.x, rows.x + 1e-7 * rng.normal(size=rows.x.shape)]))
 
 
-def test_features_that_are_nearly_the_same(kind, any_form):
-    rows = random_rows(0, kind)
-    rng = np.random.default_rng(0)
-    twins = rows._replace(x=np.column_stack([rows.x, rows.x + 1e-7 * rng.normal(size=rows.x.shape)]))
-    assert not certified(twins, ridge=1e-8, **any_form)[1]
-
-
-@pytest.mark.parametrize("ridge", [1e-3, 1e-6, 1e-9])
-@pytest.mark.parametrize("kind", ["binary", "softmax"])
-def test_classes_that_can_be_separated(kind, ridge, any_form):
+def separated(kind):
     rows = random_rows(0, kind)
     score = rows.x[:, 0]
-    labels = (score > 0).astype(int) if kind == "binary" else np.digitize(score, [-0.4, 0.4])
-    found, warned = certified(rows._replace(y=labels), ridge=ridge, **any_form)
-    assert not warned
-    assert (found.predict(rows.x) == labels).mean() > 0.9
+    return rows._replace(y=(score > 0).astype(int) if kind == "binary" else np.digitize(score, [-0.4, 0.4]))
+
+
+def of_one_class():
+    rows = random_rows(0, "binary")
+    return rows._replace(y=np.where(rows.group == 1, 1, rows.y))
+
+
+HARD = {
+    "one group": (random_rows(0, m=1), {}),
+    "a group of one row": (group_of_one_row(), {}),
+    "groups smaller than the model": (small_groups(), {"ridge": 0.0}),
+    "a group of one class": (of_one_class(), {"one_class": "allow"}),
+    **{f"groups unlike each other, unit {unit:g}": (unlike_groups(unit), {"ridge": 0.0}) for unit in (1e-6, 1.0, 1e6)},
+    **{f"twin features, {kind}": (twin_features(kind), {"ridge": 1e-8}) for kind in KINDS},
+    **{
+        f"separated classes, {kind}, {ridge:g}": (separated(kind), {"ridge": ridge})
+        for kind in ("binary", "softmax")
+        for ridge in (1e-3, 1e-9)
+    },
+}
+
+
+@pytest.mark.parametrize(("rows", "settings"), HARD.values(), ids=HARD)
+def test_hard_rows_have_certified_fits(rows, settings, any_form):
+    found = certified(rows, **settings, **any_form)
+    assert list(found.weights) == np.unique(rows.group).tolist()
+
+
+def test_targets_without_noise_are_met(any_form):
+    rows = random_rows(0)
+    found = certified(rows._replace(y=rows.x @ [1.0, -2.0, 3.0] + 4.0), ridge=0.0, **any_form)
+    assert found.value <= 1e-9
+    assert_allclose(found.coef[:, 0], [1.0, -2.0, 3.0], atol=1e-4)
 
 
 @pytest.mark.parametrize("unit", [1e3, 1e5])
@@ -659,37 +445,25 @@ def test_features_in_small_units_with_a_small_ridge(kind, unit):
     """The last steps move the loss by less than rounding; the proof, which divides by the ridge, still needs them."""
     rows = random_rows(0, kind, n=80, m=8)
     for form in ({"penalty": math.inf}, {"penalty": 0.0}, {"radius": 0.1, "divergence": "kl"}):
-        assert not certified(rows._replace(x=unit * rows.x), ridge=1e-8, **form)[1]
+        certified(rows._replace(x=unit * rows.x), ridge=1e-8, **form)
 
 
 @pytest.mark.parametrize("kind", ["squared", "binary"])
-@pytest.mark.parametrize("penalty", [1e-12, 1e-9, 1e9, 1e12, 1e15, 1e30])
-def test_extreme_penalties_are_next_to_none_or_infinity(kind, divergence, penalty):
+@pytest.mark.parametrize(
+    ("form", "limit"),
+    [({"penalty": penalty}, {"penalty": 0.0 if penalty < 1 else math.inf}) for penalty in (1e-12, 1e-9, 1e9, 1e30)]
+    + [({"radius": radius}, {"penalty": math.inf if radius < 1 else 0.0}) for radius in (1e-14, 1e-9, 1e9)],
+    ids=str,
+)
+def test_extreme_penalties_and_radii_are_next_to_none_or_infinity(kind, divergence, form, limit):
     rows = random_rows(1, kind)
-    found, warned = certified(rows, skewed(4), penalty=penalty, divergence=divergence)
-    assert not warned
-    limit = fit(rows, skewed(4), penalty=0.0 if penalty < 1 else math.inf, divergence=divergence)
-    assert_allclose(found.value, limit.value, rtol=3e-6)
-    assert found.distance >= 0
-    if penalty > 1:
+    found = certified(rows, skewed(4), divergence=divergence, **form)
+    expected = fit(rows, skewed(4), divergence=divergence, **limit)
+    assert_allclose(found.value, expected.value, rtol=1e-3 if form.get("radius", 1.0) < 1 else 3e-6)
+    if "radius" in form:
+        assert found.distance <= form["radius"] * (1 + 1e-9) + 1e-15  # D's own rounding
+    elif form["penalty"] > 1:
         assert_allclose(vector(found.weights), vector(found.prior), atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["outputs", "binary"])
-@pytest.mark.parametrize("radius", [1e-14, 1e-9, 1e9])
-def test_extreme_radii_are_next_to_none_or_infinity(kind, divergence, radius):
-    rows = random_rows(1, kind)
-    found, warned = certified(rows, skewed(4), radius=radius, divergence=divergence)
-    assert not warned
-    limit = fit(rows, skewed(4), penalty=0.0 if radius > 1 else math.inf, divergence=divergence)
-    assert_allclose(found.value, limit.value, rtol=1e-3 if radius < 1 else 2e-6)
-    assert found.distance <= radius * (1 + 1e-9) + 1e-15  # D's own rounding
-
-
-def test_a_group_of_one_class_may_be_allowed(any_form):
-    rows = random_rows(0, "binary")
-    lone = rows._replace(y=np.where(rows.group == 1, 1, rows.y))
-    assert not certified(lone, one_class="allow", **any_form)[1]
 
 
 # ---------------------------------------------------------------- bad input
