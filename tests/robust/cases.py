@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import settings
-from scipy.optimize import brentq, minimize
+from scipy.optimize import brentq
 
 #: For every law: the same examples on every machine.
 LAW = settings(max_examples=40, deadline=None, derandomize=True)
@@ -33,17 +33,3 @@ def simplex_by_root_finding(values):
     values = np.asarray(values, dtype=float)
     tau = brentq(lambda t: np.maximum(values - t, 0).sum() - 1, values.min() - 1, values.max(), xtol=1e-15, rtol=1e-15)
     return np.maximum(values - tau, 0)
-
-
-def maximize_on_simplex(function, gradient, m, constraints=()):
-    """A general solver that knows nothing of penalties: SLSQP over the simplex, from its middle."""
-    found = minimize(
-        lambda q: -function(q),
-        np.full(m, 1 / m),
-        jac=lambda q: -gradient(q),
-        bounds=[(1e-12, 1)] * m,
-        constraints=[{"type": "eq", "fun": lambda q: q.sum() - 1, "jac": lambda q: np.ones(m)}, *constraints],
-        method="SLSQP",
-        options={"ftol": 1e-15, "maxiter": 1000},
-    )
-    return found.x

@@ -6,11 +6,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from tests.robust.cases import LAW, priors, problems
-from toporo.errors import SettingError, UnknownNameError
-from toporo.robust import DIVERGENCES, Divergence, best_response, get_divergence
+from toporo.errors import SettingError
+from toporo.robust import DIVERGENCES, Divergence, best_response
 from toporo.robust.divergences import register
 
 PRIOR = np.array([0.5, 0.3, 0.2])
@@ -69,45 +69,15 @@ def test_best_response_is_first_order_optimal(array, divergence, problem):
     assert slope.max() - slope @ q <= 1e-9 * (1 + np.abs(losses).max() + penalty)
 
 
-@LAW
-@given(problem=problems(), seed=st.integers(0, 99))
-def test_best_response_beats_every_other_mixture(array, divergence, problem, seed):
-    losses, prior, penalty = problem
-    rivals = np.concatenate(
-        [np.random.default_rng(seed).dirichlet(np.ones(len(prior)), 50), np.eye(len(prior)), prior[None]]
-    )
-
-    def worth(q):
-        return q @ losses - penalty * np.asarray(divergence.value(array(q), array(prior)))
-
-    best = np.asarray(best_response(array(losses), array(prior), penalty, divergence))
-    assert worth(best) >= worth(rivals).max() - 1e-12
-
-
-@LAW
-@given(problem=problems(), seed=st.integers(0, 99))
-def test_permuting_the_groups_permutes_the_best_response(array, divergence, problem, seed):
-    losses, prior, penalty = problem
-    order = np.random.default_rng(seed).permutation(len(prior))
-    plain = np.asarray(best_response(array(losses), array(prior), penalty, divergence))
-    permuted = np.asarray(best_response(array(losses[order]), array(prior[order]), penalty, divergence))
-    assert_allclose(permuted, plain[order], atol=1e-12)
-
-
-@pytest.mark.parametrize(("penalty", "within"), [(math.inf, 0), (1e12, 1e-11)])
-def test_an_infinite_penalty_gives_the_prior(array, divergence, penalty, within):
-    assert_allclose(
-        np.asarray(best_response(array(LOSSES), array(PRIOR), penalty, divergence)), PRIOR, atol=within, rtol=0
-    )
-
-
-@pytest.mark.parametrize("penalty", [0.0, 1e-3, 1e-9, 1e-20])
-def test_a_vanishing_penalty_gives_the_worst_group(array, divergence, penalty):
-    assert_array_equal(np.asarray(best_response(array(LOSSES), array(PRIOR), penalty, divergence)), [0, 1, 0])
-
-
-def test_without_a_penalty_equally_bad_groups_share(array, divergence):
-    assert_array_equal(np.asarray(best_response(array([3.0, 3.0, 2.0]), array(PRIOR), 0.0, divergence)), [0.5, 0.5, 0])
+@pytest.mark.parametrize(
+    ("penalty", "losses", "expected"),
+    [(math.inf, LOSSES, PRIOR), (1e12, LOSSES, PRIOR), (0.0, [3.0, 3.0, 2.0], [0.5, 0.5, 0])]
+    + [(penalty, LOSSES, [0, 1, 0]) for penalty in (0.0, 1e-3, 1e-20)],
+)
+def test_the_best_response_at_the_ends(array, divergence, penalty, losses, expected):
+    """The prior at infinity and the worst groups, which share equally, without a penalty."""
+    found = np.asarray(best_response(array(losses), array(PRIOR), penalty, divergence))
+    assert_allclose(found, expected, atol=1e-11 if penalty == 1e12 else 0, rtol=0)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1e-3, 1.0, math.inf])
@@ -150,11 +120,6 @@ def test_a_negative_penalty_is_refused(penalty):
     """It would make the problem convex and the answer silently that of penalty 0."""
     with pytest.raises(SettingError, match="at least 0"):
         best_response(LOSSES, PRIOR, penalty)
-
-
-def test_an_unknown_penalty_lists_the_valid_ones():
-    with pytest.raises(UnknownNameError, match=r"unknown divergence 'kl2'.*chi2, kl, l2"):
-        get_divergence("kl2")
 
 
 # ---------------------------------------------------------------- mobility
