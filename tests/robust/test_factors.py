@@ -138,14 +138,6 @@ def test_far_from_the_origin_no_digits_are_lost():
     assert_allclose(*(part.transpose(0, 2, 1) @ part for part in inner), atol=1e-5)
 
 
-def test_weights_count_as_rows():
-    x, y, group, _ = make_rows()
-    twice = GroupFactors.from_rows(np.repeat(x, 2, axis=0), np.repeat(y, 2, axis=0), np.repeat(group, 2))
-    heavy = GroupFactors.from_rows(x, y, group, np.full(len(group), 2.0))
-    assert_allclose(gram(twice), gram(heavy), rtol=1e-12, atol=1e-12)
-    assert_allclose(twice.residual, heavy.residual, atol=1e-12)
-
-
 def test_ridge_regressions_weigh_groups_and_not_rows():
     x, y, group, _ = make_rows(d=2)
     share = np.array([[0.5, 0.1, 0.1, 0.1, 0.1, 0.1], np.full(6, 1 / 6)])

@@ -14,7 +14,7 @@ from scipy.linalg import expm
 from toporo.errors import DataError
 from toporo.robust import likelihood
 from toporo.robust.factors import GroupFactors
-from toporo.robust.kriged import MODELS, OF_X, PARAMETERS, fit_kriged
+from toporo.robust.kriged import MODELS, OF_X, PARAMETERS, FittedModel, KrigedFit, fit_kriged
 from toporo.robust.likelihood import Likelihood
 from toporo.robust.modes import GraphModes, WalkModes
 
@@ -37,20 +37,29 @@ def pieces() -> np.ndarray:
     return adjacency
 
 
+#: Effects of groups alone, of rows without inputs, whose mean may be taken to be 0.
+EFFECTS: dict[str, tuple[str, ...]] = {
+    "no effect": (),
+    "independent effects": ("omega_0",),
+    "effects": ("omega_0", "tau_0", "time"),
+}
+CASES = [(name, D, True) for name in MODELS] + [(name, 0, level) for name in EFFECTS for level in (True, False)]
+
+
 class Rows:
     """A few rows, one group with a single one, and dense matrices of them."""
 
-    def __init__(self, adjacency: np.ndarray, outputs: int = 2, *, weighted: bool = True, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        self.adjacency = adjacency
+    def __init__(self, adjacency: np.ndarray, outputs: int = 2, *, width: int = D, level: bool = True) -> None:
+        rng = np.random.default_rng(0)
+        self.adjacency, self.level, self.centred = adjacency, level, True
         self.g = np.repeat(TRAIN, SIZES)
-        self.x = rng.normal(size=(len(self.g), D)) + rng.normal(size=(7, D))[self.g]
+        self.x = rng.normal(size=(len(self.g), width)) + rng.normal(size=(7, width))[self.g]
         self.y = rng.normal(size=(len(self.g), outputs))
-        self.w = rng.uniform(0.5, 2.0, len(self.g)) if weighted else np.ones(len(self.g))
-        self.factors = GroupFactors.from_rows(self.x, self.y, self.g.tolist(), self.w if weighted else None)
+        self.w = rng.uniform(0.5, 2.0, len(self.g))
+        given = self.y, self.g.tolist(), self.w
+        self.factors = GroupFactors.from_rows(self.x, *given) if width else GroupFactors.from_values(*given)
         self.modes = GraphModes.of(adjacency)
-        self.likelihood = Likelihood(self.factors, self.modes, TRAIN)
-        self.centred = True
+        self.likelihood = Likelihood(self.factors, self.modes, TRAIN, level=level)
 
     def kernel(self, time: float) -> np.ndarray:
         m = len(self.adjacency)
@@ -84,40 +93,37 @@ class Rows:
         v = np.diag(1 / self.w) + self.covariance(p, self.training(), self.training())
         inverse, ones = np.linalg.inv(v), np.ones(len(v))
         share = float(ones @ inverse @ ones)
-        projected = inverse - np.outer(inverse @ ones, ones @ inverse) / share
-        return inverse, projected, float(np.linalg.slogdet(v)[1]) + math.log(share)
+        projected = inverse - self.level * np.outer(inverse @ ones, ones @ inverse) / share
+        return inverse, projected, float(np.linalg.slogdet(v)[1]) + self.level * math.log(share)
 
     def nll(self, p: Mapping[str, float]) -> float:
         _, projected, determinant = self.projection(p)
         q = np.einsum("nk,nm,mk->k", self.y, projected, self.y)
         n, k = self.w.sum(), self.y.shape[1]
-        return 0.5 * float((n - 1) * np.log(q).sum() + k * (determinant + np.log(self.w).sum()))
+        return 0.5 * float((n - self.level) * np.log(q).sum() + k * (determinant + np.log(self.w).sum()))
 
 
-def rows_of(name: str, *given: Any, **more: Any) -> tuple[Rows, tuple[str, ...], np.ndarray]:
+def rows_of(
+    name: str, width: int, level: bool, adjacency: np.ndarray, outputs: int = 2
+) -> tuple[Rows, tuple[str, ...], np.ndarray]:
     """Rows for a model, its parameters and where to evaluate them."""
-    rows, names = Rows(*given, **more), MODELS[name]
+    rows, names = Rows(adjacency, outputs, width=width, level=level), (MODELS | EFFECTS)[name]
     rows.centred = not name.endswith(OF_X)
     return rows, names, LOGS[[PARAMETERS.index(one) for one in names]]
 
 
-def exp(names: tuple[str, ...], logs: np.ndarray) -> dict[str, float]:
-    return dict(zip(names, np.exp(logs), strict=True))
-
-
 @pytest.mark.parametrize("adjacency", [path(), pieces()], ids=["path", "pieces"])
-@pytest.mark.parametrize("name", MODELS)
-def test_the_likelihood_is_that_of_dense_matrices(name: str, adjacency: np.ndarray) -> None:
-    rows, names, logs = rows_of(name, adjacency)
-    assert rows.likelihood.value(names, logs, centred=rows.centred)[0] == pytest.approx(
-        rows.nll(exp(names, logs)), abs=1e-10
-    )
+@pytest.mark.parametrize(("name", "width", "level"), CASES)
+def test_the_likelihood_is_that_of_dense_matrices(name: str, width: int, level: bool, adjacency: np.ndarray) -> None:
+    rows, names, logs = rows_of(name, width, level, adjacency)
+    found = rows.likelihood.value(names, logs, centred=rows.centred)[0]
+    assert found == pytest.approx(rows.nll(dict(zip(names, np.exp(logs), strict=True))), abs=1e-10)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("name", MODELS)
-def test_its_derivatives_are_those_of_differences(name: str, outputs: int) -> None:
-    rows, names, logs = rows_of(name, path(), outputs, weighted=False)
+@pytest.mark.parametrize(("name", "width", "level"), CASES)
+def test_its_derivatives_are_those_of_differences(name: str, width: int, level: bool, outputs: int) -> None:
+    rows, names, logs = rows_of(name, width, level, path(), outputs)
     value = partial(rows.likelihood.value, names, centred=rows.centred)
     gradient = value(logs)[1]
     h = 1e-5
@@ -126,33 +132,65 @@ def test_its_derivatives_are_those_of_differences(name: str, outputs: int) -> No
         assert gradient[i] == pytest.approx((up - down) / (2 * h), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_predictions_and_their_variances_are_those_of_dense_matrices(name: str) -> None:
+@pytest.mark.parametrize(("name", "width", "level"), CASES)
+def test_predictions_and_their_variances_are_those_of_dense_matrices(name: str, width: int, level: bool) -> None:
     """For rows of a group that was trained on and of one that was not, with a mean of its own."""
-    rows, names, _ = rows_of(name, path())
-    fit = fit_kriged(rows.factors, rows.modes, TRAIN, {name: names})
-    p = fit.models[0].solved.parameters
+    rows, names, logs = rows_of(name, width, level, path())
+    p = dict(zip(names, np.exp(logs), strict=True))
+    solved = rows.likelihood.solve(p, centred=rows.centred)
+    fit = KrigedFit(rows.likelihood, (FittedModel(name, solved, solved.nll, 0.0, True),), np.ones(1))
     inverse, projected, _ = rows.projection(p)
     new_g = np.array([2, 2, 3, 6])
-    given = {3: np.array([0.5, 0.0, -1.0]), 6: np.array([-2.0, 0.3, 1.0])}
-    x, means = np.random.default_rng(1).normal(size=(4, D)), rows.means(new_g, given)
+    given = {3: np.array([0.5, 0.0, -1.0])[:width], 6: np.array([-2.0, 0.3, 1.0])[:width]}
+    x, means = np.random.default_rng(1).normal(size=(4, width)), rows.means(new_g, given)
     cross = rows.covariance(p, (x, means, new_g), rows.training())
     ones = np.ones(len(rows.y))
-    level = ones @ inverse @ rows.y / (ones @ inverse @ ones)
-    expected = level + cross @ projected @ rows.y
-    s2 = np.einsum("nk,nm,mk->k", rows.y, projected, rows.y) / (rows.w.sum() - 1)
+    share = ones @ inverse @ ones
+    expected = level * (ones @ inverse @ rows.y / share) + cross @ projected @ rows.y
+    s2 = np.einsum("nk,nm,mk->k", rows.y, projected, rows.y) / (rows.w.sum() - level)
     lacking = 1.0 - cross @ inverse @ ones
     spread = rows.covariance(p, (x, means, new_g), (x, means, new_g)) - cross @ inverse @ cross.T
-    spread += np.outer(lacking, lacking) / (ones @ inverse @ ones)
+    spread += level * np.outer(lacking, lacking) / share
     own = np.array([TRAIN.index(t) if t in TRAIN else -1 for t in new_g])
     vectors = rows.modes.vectors[new_g]
-    theta = fit.coefficients(means, vectors, own)
-    z = np.column_stack([np.ones(4), x - means])
-    np.testing.assert_allclose(np.einsum("nj,njk->nk", z, theta), expected, atol=1e-9)
     centre, variance = fit.moments(x, means, vectors, own)
     np.testing.assert_allclose(centre, expected, atol=1e-9)
+    np.testing.assert_array_equal(fit.values(x, means, vectors, own), centre)
     np.testing.assert_allclose(variance, np.diag(spread)[:, None] * s2, atol=1e-9)
     np.testing.assert_allclose(fit.noise, s2)
+
+
+def test_the_evidence_is_for_what_is_there() -> None:
+    rng, g = np.random.default_rng(0), np.repeat(np.arange(12), 15)
+    x, noise = rng.normal(size=(len(g), 2)), 0.3 * rng.normal(size=len(g))
+    modes = GraphModes.of(np.diag(np.ones(11), 1) + np.diag(np.ones(11), -1))
+    smooth = (1 + np.linspace(-1, 1, 12)[g]) * x[:, 0] + np.cos(g / 4)
+    evidence = fit_kriged(GroupFactors.from_rows(x, smooth + noise, g), modes, range(12)).evidence
+    assert sum(weight for name, weight in evidence.items() if "graph" in name) > 0.95
+    factors = GroupFactors.from_rows(x, x[:, 0] + noise, g)
+    assert fit_kriged(factors, modes, range(12)).evidence["one model"] > 0.5
+    without = ["one model", "independent groups", "context", f"independent groups{OF_X}"]
+    assert list(fit_kriged(factors).evidence) == without
+
+
+def test_without_some_groups_it_is_the_fit_to_the_others() -> None:
+    """At the same variances; squares that no coefficients explain are shared, so the noise is another."""
+    rows, gone = Rows(path()), np.array([False, True, False, False, True])
+    name = "context and graph"
+    fit = fit_kriged(rows.factors, rows.modes, TRAIN, {name: MODELS[name]})
+    kept = ~np.isin(rows.g, np.array(TRAIN)[gone])
+    factors = GroupFactors.from_rows(rows.x[kept], rows.y[kept], rows.g[kept].tolist(), rows.w[kept])
+    alone = Likelihood(factors, rows.modes, [0, 2, 4]).solve(fit.models[0].solved.parameters)
+    at = rows.means(np.array([0, 1, 5])), rows.modes.vectors[[0, 1, 5]], np.array([0, -1, -1])
+    np.testing.assert_allclose(fit.without(gone).coefficients(*at), alone.coefficients(*at), atol=1e-9)
+
+
+def test_a_single_row_is_an_error() -> None:
+    with pytest.raises(DataError, match="expected at least two"):
+        Likelihood(GroupFactors.from_rows([[1.0]], [1.0], ["a"]), None)
+
+
+# ---------------------------------------------------------------- modes
 
 
 def test_modes_are_those_of_the_kernel() -> None:
@@ -187,96 +225,6 @@ def test_modes_of_walks_are_those_of_their_kernel_and_never_carry_a_trend_on() -
     effects = fit.moments(none, none, modes.vectors, np.full(m, -1))[0][:, 0]
     assert effects[m - 4] > 2.0 ** (m - 7)
     assert np.all(np.diff(effects[m - 5 :]) < 0)
-
-
-def smooth(seed: int, *, change: float, noise: float = 0.3) -> tuple[Any, ...]:
-    """Twelve groups along a path whose slope changes evenly; every third is not trained on."""
-    rng = np.random.default_rng(seed)
-    m = 12
-    adjacency = np.diag(np.ones(m - 1), 1) + np.diag(np.ones(m - 1), -1)
-    g = np.repeat(np.arange(m), 15)
-    x = rng.normal(size=(len(g), 2))
-    y = (1 + change * np.linspace(-1, 1, m)[g]) * x[:, 0] + change * np.cos(g / 4) + noise * rng.normal(size=len(g))
-    return adjacency, x, y, g
-
-
-def error(adjacency: np.ndarray, x: np.ndarray, y: np.ndarray, g: np.ndarray, *, graph: bool = True) -> float:
-    train = np.array([e for e in range(12) if e % 3 != 2])
-    inside = np.isin(g, train)
-    factors = GroupFactors.from_rows(x[inside], y[inside] - y[inside].mean(), g[inside].tolist())
-    modes = GraphModes.of(adjacency) if graph else None
-    fit = fit_kriged(factors, modes, train)
-    test = np.setdiff1d(np.arange(12), train)
-    means = np.stack([x[g == e].mean(axis=0) for e in test])
-    vectors = modes.vectors[test] if modes is not None else np.zeros((len(test), 0))
-    theta = fit.coefficients(means, vectors, np.full(len(test), -1))[:, :, 0]
-    place = np.searchsorted(test, g[~inside])
-    z = np.column_stack([np.ones(len(place)), x[~inside] - means[place]])
-    return float(np.mean((np.einsum("nj,nj->n", z, theta[place]) + y[inside].mean() - y[~inside]) ** 2))
-
-
-def test_coefficients_that_follow_the_graph_are_found() -> None:
-    with_graph, without = (
-        np.mean([error(*smooth(seed, change=1.0), graph=graph) for seed in range(4)]) for graph in (True, False)
-    )
-    assert with_graph < 0.5 * without
-    assert with_graph < 0.3**2 * 2.5
-
-
-def test_where_groups_do_not_differ_little_is_lost() -> None:
-    """Noise of 0.09 and two coefficients: one model for all has an error near that."""
-    errors = [error(*smooth(seed, change=0.0)) for seed in range(4)]
-    assert np.mean(errors) < 0.09 * 1.06
-
-
-def test_the_evidence_is_for_what_is_there() -> None:
-    adjacency, x, y, g = smooth(0, change=1.0)
-    factors = GroupFactors.from_rows(x, y - y.mean(), g.tolist())
-    with_graph = fit_kriged(factors, GraphModes.of(adjacency), range(12)).evidence
-    assert sum(weight for name, weight in with_graph.items() if "graph" in name) > 0.95
-    _, x, y, g = smooth(0, change=0.0)
-    null = fit_kriged(GroupFactors.from_rows(x, y - y.mean(), g.tolist()), GraphModes.of(adjacency), range(12)).evidence
-    assert null["one model"] > 0.5
-    without = ["one model", "independent groups", "context", f"independent groups{OF_X}"]
-    assert list(fit_kriged(factors).evidence) == without
-
-
-def test_a_single_row_is_an_error() -> None:
-    with pytest.raises(DataError, match="expected at least two"):
-        Likelihood(GroupFactors.from_rows([[1.0]], [1.0], ["a"]), None)
-
-
-# ---------------------------------------------------------------- group effects alone
-
-
-EFFECTS = {"nothing": (), "independent": ("omega_0",), "both": ("omega_0", "tau_0", "time")}
-
-
-@pytest.mark.parametrize("level", [True, False])
-@pytest.mark.parametrize("names", EFFECTS.values(), ids=EFFECTS)
-def test_effects_of_groups_without_inputs_are_those_of_dense_matrices(names: tuple[str, ...], level: bool) -> None:
-    rows = Rows(path())
-    factors = GroupFactors.from_values(rows.y, rows.g, rows.w)
-    assert factors.width == 0
-    fit = fit_kriged(factors, rows.modes, TRAIN, {"it": names}, level=level)
-    p = fit.models[0].solved.parameters
-    nothing = np.zeros((len(rows.g), 0))
-    v = np.diag(1 / rows.w) + rows.covariance(p, (nothing, nothing, rows.g), (nothing, nothing, rows.g))
-    inverse, ones = np.linalg.inv(v), np.ones(len(v))
-    share = float(ones @ inverse @ ones)
-    projected = inverse - level * np.outer(inverse @ ones, ones @ inverse) / share
-    q = np.einsum("nk,nm,mk->k", rows.y, projected, rows.y)
-    n, k = rows.w.sum(), rows.y.shape[1]
-    determinant = float(np.linalg.slogdet(v)[1]) + level * math.log(share) + np.log(rows.w).sum()
-    assert fit.models[0].nll == pytest.approx(0.5 * float((n - level) * np.log(q).sum() + k * determinant), abs=1e-9)
-    groups = np.array([3, 6, 2])
-    none = np.zeros((3, 0))
-    cross = rows.covariance(p, (none, none, groups), (nothing, nothing, rows.g))
-    expected = cross @ projected @ rows.y + level * (ones @ inverse @ rows.y / share)
-    found = fit.coefficients(none, rows.modes.vectors[groups], np.array([-1, -1, TRAIN.index(2)]))
-    np.testing.assert_allclose(found[:, 0], expected, atol=1e-9)
-    if not names and not level:
-        np.testing.assert_array_equal(found, 0.0)
 
 
 @pytest.mark.parametrize(("time", "close"), [(10.0, 1e-3), (3.0, 0.05)])

@@ -74,14 +74,6 @@ def test_a_shock_is_that_of_dense_matrices() -> None:
         assert holds.tolist() == [1.0, 1.0]
 
 
-def test_neighbours_tell_what_a_group_never_trained_on_has_in_common_with_them() -> None:
-    values, g, times = residuals(shock=4.0)
-    panel = fitted(values, g, times, g != 5)
-    shock, _, _ = panel.moments(times[g == 5], np.repeat(GraphModes.of(chain()).vectors[[5]], T, axis=0))
-    assert np.mean((values[g == 5] - shock) ** 2) < 0.5 * np.mean(values[g == 5] ** 2)
-    assert panel.evidence["graph"] + panel.evidence["common shock and graph"] > 0.99
-
-
 def test_noise_is_left_alone() -> None:
     values, g, times = residuals(shock=0.0)
     panel = fitted(values, g, times)
