@@ -142,7 +142,6 @@ METHODS: dict[str, Method] = {
     "kriged, every row by itself": kriged(given, context="row"),
     "kriged, without context": kriged(given, context="none"),
     "kriged, no second opinion": kriged(given, local=0.0),
-    "kriged, TRO's worst case on top (λ = 1)": kriged(given, penalty=1.0),
 }
 
 #: By kind of problem and method, mean squared errors of all problems, summed over the targets of a row.

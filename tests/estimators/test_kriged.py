@@ -313,32 +313,6 @@ def test_without_context_no_other_row_is_looked_at():
     np.testing.assert_allclose(together, alone)
 
 
-def test_with_a_penalty_groups_count_by_the_worst_mixture_near_the_prior():
-    rng = np.random.default_rng(0)
-    g = np.repeat(np.arange(8), 20)
-    x = rng.normal(size=(160, 2))
-    y = x @ [1.0, 2.0] + np.where(g == 2, 4.0, 1.0) * rng.normal(size=160)
-    chain = [(i, i + 1) for i in range(8)]
-    model = KrigedRegressor(graph=chain, penalty=1.0).fit(x, y, groups=g)
-    assert max(model.weights_, key=model.weights_.get) == 2  # the noisiest, though the walk from 8 meets 7 alone
-    assert sum(model.weights_.values()) == pytest.approx(1.0)
-    near = KrigedRegressor(graph=chain, penalty=np.inf).fit(x, y, groups=g)
-    assert max(near.weights_, key=near.weights_.get) == 7
-    assert KrigedRegressor(graph=chain).fit(x, y, groups=g).weights_ is None
-    even = KrigedRegressor(penalty=np.inf).fit(x, y, groups=g)
-    np.testing.assert_allclose(even.predict(x, groups=g), KrigedRegressor().fit(x, y, groups=g).predict(x, groups=g))
-    with pytest.raises(SettingError, match="penalty"):
-        KrigedRegressor(penalty=-1.0).fit(x, y, groups=g)
-
-
-def test_weights_are_those_that_the_model_was_fitted_with(monkeypatch):
-    """The first of the fits is to the prior, which is uniform without a graph."""
-    monkeypatch.setattr("toporo.estimators.kriged.RESPONSES", 1)
-    x, y, g, _ = rows()
-    model = KrigedRegressor(penalty=1.0).fit(x, y * np.where(g == 2, 4.0, 1.0), groups=g)
-    assert model.weights_ == pytest.approx(dict.fromkeys(range(12), 1 / 12))
-
-
 def test_what_cannot_fit_in_memory_is_an_error_before_the_work_starts(monkeypatch):
     monkeypatch.setattr("toporo.estimators.kriged.free_bytes", lambda: 1_000)
     rng = np.random.default_rng(0)

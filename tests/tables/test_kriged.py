@@ -210,18 +210,6 @@ def test_more_effects_than_there_is_room_for_are_kept_too(tmp_path: Path, monkey
     assert np.array_equal(load_model(tmp_path / "m").predict(AFTER), model.predict(AFTER))
 
 
-def test_weights_of_a_penalty_are_kept(tmp_path: Path) -> None:
-    for penalty in (1.0, np.inf):
-        model = fit(penalty=penalty)
-        model.save(tmp_path / "m", overwrite=True)
-        again = load_model(tmp_path / "m").estimator
-        assert again.penalty == penalty
-        assert again.weights_ == model.estimator.weights_
-        assert np.array_equal(load_model(tmp_path / "m").predict(AFTER), model.predict(AFTER))
-    with pytest.raises(SettingError, match="does not take penalty for classification"):
-        fit_table(floods(), target="flood", group="station", model="kriged", penalty=1.0)
-
-
 def altered(folder: Path, change: Any) -> None:
     """Change what is stored, and make the checksums agree again."""
     from hashlib import sha256
@@ -242,7 +230,7 @@ def put(key: str, value: Any) -> Any:
     return lambda content, _: content.__setitem__(key, value)
 
 
-SETTINGS = {"context": "rows", "local": 0.2, "penalty": None}
+SETTINGS = {"context": "rows", "local": 0.2}
 DAMAGE = {
     "an array is missing": (lambda _, arrays: arrays.pop("factors.roots"), "its arrays are"),
     "another type": (lambda _, arrays: arrays.update({"factors.rows": arrays["factors.rows"].astype("f4")}), "float32"),

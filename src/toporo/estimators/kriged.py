@@ -14,7 +14,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.checks import number, one_of
-from toporo.errors import DataError, SettingError, listed, warn
+from toporo.errors import DataError, listed, warn
 from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.places import SMALL, near, placed, trust, vectors_of, walks
 from toporo.estimators.rows import (
@@ -34,7 +34,6 @@ from toporo.estimators.summary import Summary
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.machine import free_bytes
-from toporo.robust.divergences import best_response
 from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import LEVELS, MODELS, KrigedFit, fit_kriged
 from toporo.robust.likelihood import SOLVED
@@ -50,8 +49,6 @@ FAR = 1.0
 CONTEXTS = ("rows", "row", "none")
 #: The usual share of a local regression, and its ridge. Settled on temperatures of 1900 to 2007 and made-up data.
 LOCAL, LOCAL_RIDGE = 0.25, 0.01
-#: How often groups are weighed anew, with a penalty.
-RESPONSES = 4
 
 
 class GroupInputs:
@@ -125,9 +122,6 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     local : the share of a second opinion in groups never trained on, as far as there is evidence for the graph: ridge
         regression in which training groups count as a random walk on the graph from that group first meets them. A
         quarter was settled on temperatures of 1900 to 2007 and made-up data, with errors in test groups in view.
-    penalty : with a number λ, TRO on top: groups count by the worst mixture of them near a prior, which is uniform, or
-        half of it where a walk from the groups of the graph that are not trained on first meets the others. It has
-        gained nothing wherever we looked, and did harm on temperatures. None: all rows count alike.
 
     Attributes
     ----------
@@ -137,7 +131,6 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         of its coefficients, from 0 (no more than of any group) to 1.
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
     groups_, group_sizes_ : the training groups, and their rows by name.
-    weights_ : how much every training group counts, with a penalty; else None.
     fit_ : what was found (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
     panel_ : what was found of time steps (:class:`toporo.robust.panel.Panel`), or None.
 
@@ -162,13 +155,10 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     #: A fit to nearly the same rows.
     _start: KrigedFit | None = None
 
-    def __init__(
-        self, *, graph: Any = None, context: str = "rows", local: float = LOCAL, penalty: float | None = None
-    ) -> None:
+    def __init__(self, *, graph: Any = None, context: str = "rows", local: float = LOCAL) -> None:
         self.graph = graph
         self.context = context
         self.local = local
-        self.penalty = penalty
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, time: Any = None) -> Self:  # noqa: N803
         """Fit the model.
@@ -200,12 +190,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         scaled = self.scaling_.apply(x)
         self.range_ = scaled.min(axis=0), scaled.max(axis=0)
         factors = GroupFactors.from_rows(scaled, self.target_scaling_.apply(target), ids, shares)
-        modes, places, wanted = self._krige(factors)
-        self.weights_: dict[Name, float] | None = None
-        if self.penalty is not None and len(ids.groups) > 1:
-            factors, shares = self._against_the_worst(
-                scaled, self.target_scaling_.apply(target), ids, shares, wanted, self.penalty
-            )
+        modes, places = self._krige(factors)
         self.groups_, self.group_sizes_ = ids.groups, sizes_of(ids)
         self.spread_ = _spread(factors)
         self._weigh()
@@ -219,11 +204,9 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     def _check_settings(self) -> None:
         one_of(self.context, "context", CONTEXTS)
         number(self.local, "local", "a share from 0 up to 1", least=0.0, below=1.0 + SMALL)
-        if self.penalty is not None:
-            number(self.penalty, "penalty", "a number from 0 up, or None", least=0.0, infinite=True)
 
-    def _krige(self, factors: GroupFactors) -> tuple[GraphModes | None, list[int], dict[str, tuple[str, ...]]]:
-        """Fit to factors of scaled rows; modes and places in the graph, and the models that were tried."""
+    def _krige(self, factors: GroupFactors) -> tuple[GraphModes | None, list[int]]:
+        """Fit to factors of scaled rows; return modes and places in the graph."""
         groups = factors.groups
         self.topology_ = None if self.graph is None else as_graph(self.graph)
         _check_memory(len(groups), factors.width, 0 if self.topology_ is None else len(self.topology_.names))
@@ -234,7 +217,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             if name == "one model" or (len(groups) > 1 and (self.context != "none" or "omega_c" not in parts))
         }
         self.fit_ = fit_kriged(factors, modes, places, wanted, start=self._start)
-        return modes, places, wanted
+        return modes, places
 
     def fit_moments(self, moments: GroupFactors, low: Array, high: Array) -> Self:
         """Fit to rows of which only the moments are at hand: to all of a table larger than memory, say.
@@ -249,15 +232,13 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         The estimator itself, fitted; the same as :meth:`fit` makes it from the rows, but for rounding.
         """
         self._check_settings()
-        if self.penalty is not None:
-            raise SettingError("a penalty weighs groups by their rows, and there are only moments: leave it out.")
         self.n_features_in_, self._one_column = len(low) - 1, True
         summary = Summary.of(moments, low, high, standardize=True, center=True)
         self.scaling_, self.target_scaling_ = summary.inputs, summary.targets
         d, factors = summary.width, summary.scaled()
         self.range_ = tuple(self.scaling_.apply(end[None, :d])[0] for end in (low, high))
         self._krige(factors)
-        self.weights_, self.panel_ = None, None
+        self.panel_ = None
         self.groups_, self.group_sizes_ = summary.groups, summary.sizes
         self.spread_ = _spread(factors)
         self._weigh()
@@ -275,36 +256,6 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         if self.topology_ is not None and self.local * self.gate_ > 0:
             counts = walks(self.topology_, self.groups_)
             self.local_ = self.fit_.likelihood.factors.weighted_ridge(counts, LOCAL_RIDGE)
-
-    def _against_the_worst(
-        self,
-        x: Array,
-        y: Array,
-        ids: GroupIds,
-        shares: Array | None,
-        wanted: Mapping[str, tuple[str, ...]],
-        penalty: float,
-    ) -> tuple[GroupFactors, Array]:
-        """Fit again and again, with groups that count by the best response to their losses."""
-        graph = self.topology_
-        others = [] if graph is None else [name for name in graph.names if name not in ids.groups]
-        p = np.full(len(ids.groups), 1.0 / len(ids.groups))
-        if graph is not None and others:
-            prior = graph.prior(ids.groups, others, cautious=False)
-            p = np.array([prior.weights[name] for name in ids.groups])
-        plain = np.ones(len(x)) if shares is None else shares
-        mass, q = np.bincount(ids.codes, plain), p
-        for _ in range(RESPONSES):
-            weights = plain * (q * mass.sum() / mass)[ids.codes]
-            counts = weights > SMALL * weights.max()
-            weights = np.where(counts, weights, SMALL * weights.max())
-            factors = GroupFactors.from_rows(x, y, ids, weights)
-            likelihood = self.fit_.likelihood
-            self.fit_ = fit_kriged(factors, likelihood.modes, placed(graph, ids.groups)[1], wanted)
-            losses = np.bincount(ids.codes, plain * (self._left(x, y, ids) ** 2).sum(axis=1)) / mass
-            used, q = q, np.asarray(best_response(losses, p, penalty))
-        self.weights_ = ids.groups.named(used)
-        return factors, weights
 
     def _left(self, x: Array, y: Array, ids: GroupIds) -> Array:
         """What the model leaves of the training rows."""

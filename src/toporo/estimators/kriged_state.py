@@ -26,7 +26,7 @@ from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import LEVELS, MODELS, OF_X, FittedModel, KrigedFit
 from toporo.robust.likelihood import Likelihood
 from toporo.robust.modes import GraphModes
-from toporo.schema import AtLeastOne, Finite, NonNegative, Positive, Share, as_type
+from toporo.schema import AtLeastOne, Finite, Positive, Share, as_type
 from toporo.text import number_to_json
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
@@ -53,11 +53,10 @@ class StoredNested(msgspec.Struct):
 
 
 class StoredPlace(msgspec.Struct):
-    """A training group, its rows, and how much it counts where there is a penalty."""
+    """A training group and its rows."""
 
     name: Any
     size: AtLeastOne
-    weight: NonNegative | None = None
 
 
 class StoredKriged(msgspec.Struct):
@@ -111,10 +110,7 @@ def _dumped(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, npt.N
         "inputs": int(estimator.n_features_in_),
         "feature_names": None if columns is None else [str(name) for name in columns],
         "one_column": estimator._one_column,
-        "groups": [
-            {"name": name_to_json(name), "size": size, "weight": (estimator.weights_ or {}).get(name)}
-            for name, size in estimator.group_sizes_.items()
-        ],
+        "groups": [{"name": name_to_json(name), "size": size} for name, size in estimator.group_sizes_.items()],
         "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
         "models": nested_to_json(estimator.fit_),
     }
@@ -209,8 +205,6 @@ def _loaded(stored: StoredKriged, arrays: Arrays, kind: type[KrigedRegressor] = 
     if list(estimator.groups_) != names:
         raise DataError("its groups are out of order, or one is there twice.")
     estimator.group_sizes_ = {name: row.size for name, row in zip(names, stored.groups, strict=True)}
-    weights = {name: row.weight for name, row in zip(names, stored.groups, strict=True) if row.weight is not None}
-    estimator.weights_ = weights or None
     estimator.topology_ = graph
     if graph is not None:
         graph.require(names)
