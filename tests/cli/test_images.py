@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.commands import no_report
 from tests.paper.small_network import SmallNet
@@ -23,7 +23,7 @@ from tests.paper.tiny_images import write_tiny
 from toporo.cli.common import RunProgress
 from toporo.paper import runner
 from toporo.paper.domainbed import SPECS
-from toporo.vision import NETWORKS, ResNet, save_weights
+from toporo.vision import NETWORKS, ResNet
 
 Run = Callable[..., Any]
 QUICK = ("--device", "cpu", "--steps", 2, "--seeds", 1, "--set", "per_group=2", "--size", 16)
@@ -101,7 +101,7 @@ def test_every_benchmark_gives_a_table_a_results_file_and_a_report(
 def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Run, data: Path, tmp_path: Path) -> None:
     """ResNet-18, of which the weights are stored as they began: kept, it loads back and predicts the same."""
     began = ResNet(3, depth=18, seed=7)
-    save_weights(began, tmp_path / "began.safetensors")
+    save_file(began.state_dict(), tmp_path / "began.safetensors")
     done = toporo(
         "reproduce", "vlcs", "--data", data, *QUICK, "--steps", 1, "--network", "resnet18", "--methods", "erm",
         "--test", "SUN09", "--weights", "began.safetensors", "--set", "keep_models=true", "--out", "out", "--json",
@@ -256,7 +256,7 @@ def test_a_folder_or_nothing_to_show_is_refused(toporo: Run, tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "eighteen.safetensors"
-    save_weights(ResNet(3, depth=18), path)
+    save_file(ResNet(3, depth=18).state_dict(), path)
     return path
 
 

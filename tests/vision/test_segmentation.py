@@ -1,32 +1,22 @@
-"""Segmentation networks: one interface, weights from the seed alone, fit for compilation and mixed precision."""
+"""Segmentation networks: one interface, weights from the seed alone, compilation and mixed precision."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.errors import DataError, SettingError
 from toporo.vision.label_maps import count_pixels, iou, pixel_loss
 from toporo.vision.segmentation import FCN, UNet, _enlarge
 
 MAKE = {
     "unet": lambda **settings: UNet(**({"base": 4, "levels": 2} | settings)),
-    "fcn-group": lambda **settings: FCN(depth=18, **settings),
-    "fcn-batch": lambda **settings: FCN(depth=18, norm="batch", **settings),
-    "fcn-frozen": lambda **settings: FCN(depth=18, norm="frozen", **settings),
+    "fcn": lambda **settings: FCN(depth=18, **settings),
 }
 every_network = pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 
 
 def inputs(n=2, channels=2, height=32, width=32, seed=0):
     return torch.randn(n, channels, height, width, generator=torch.Generator().manual_seed(seed))
-
-
-def parameters(model):
-    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-
-
-def convolutions(model):
-    return [layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d | torch.nn.ConvTranspose2d)]
 
 
 @every_network
@@ -37,29 +27,30 @@ def test_logits_for_every_pixel_and_features_for_every_sample(make):
     assert features.shape == (2, model.width)
     assert torch.equal(model(x), logits)
     assert torch.equal(model.features(x), features)
+    torch.testing.assert_close(model(x[:1]), logits[:1], rtol=1e-4, atol=1e-5)  # tiles do not depend on each other
 
 
 @every_network
 def test_initial_weights_depend_on_the_seed_alone(make):
     torch.manual_seed(1)
-    first = parameters(make(seed=4))
-    torch.manual_seed(2)
-    assert torch.equal(parameters(make(seed=4)), first)
-    assert torch.isfinite(first).all()
-    for one, other in zip(convolutions(make(seed=4)), convolutions(make(seed=5)), strict=True):
-        assert not torch.equal(one.weight, other.weight)
-
-
-@every_network
-def test_building_a_model_leaves_the_global_random_state_alone(make):
-    before = torch.get_rng_state()
-    make()
+    before, first = torch.get_rng_state(), make(seed=4).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    again, other = make(seed=4).state_dict(), make(seed=5).state_dict()
+    for name, tensor in first.items():
+        assert torch.equal(again[name], tensor)
+        assert tensor.ndim < 4 or not torch.equal(other[name], tensor)
+
+
+def test_an_fcn_keeps_an_eighth_of_the_resolution_and_takes_any_size():
+    model = FCN(depth=18).eval()
+    assert model.body.encode(inputs())[0].shape == (2, model.width, 4, 4)
+    assert model(inputs(height=37, width=21)).shape == (2, 2, 37, 21)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_layers_of_an_fcn_are_drawn_independently(seed):
-    """From one seed twice, the layers on top would begin with the very numbers of the ResNet's first."""
+    """Drawn from the same seed, the head would start with the numbers of the ResNet's first layer."""
     model = FCN(depth=18, seed=seed)
     first, top = (layer.weight.flatten()[:3000] for layer in (model.body.conv1, model.reduce))
     assert abs(torch.corrcoef(torch.stack([first, top]))[0, 1]) < 0.1
@@ -75,19 +66,10 @@ def test_initial_weights_have_the_scale_of_their_fan_in():
 
 @every_network
 def test_every_parameter_learns(make):
-    """A layer that lies idle would still be saved, decayed and counted."""
     model = make()
     pixel_loss(model(inputs()), torch.ones(2, 32, 32).long()).sum().backward()
     idle = [name for name, value in model.named_parameters() if value.grad is None or not value.grad.any()]
     assert not idle
-
-
-@every_network
-def test_the_layout_of_memory_does_not_change_the_answer(make):
-    model, x = make().eval(), inputs()
-    expected = model(x)
-    model.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(model(x.to(memory_format=torch.channels_last)), expected, rtol=1e-4, atol=1e-4)
 
 
 @every_network
@@ -100,13 +82,6 @@ def test_mixed_precision_comes_close_and_trains(make):
     assert (logits - exact).abs().mean() < 0.05 * exact.std()
     (pixel_loss(logits, torch.ones(2, 32, 32).long()).sum() + features.float().mean()).backward()
     assert all(torch.isfinite(value.grad).all() for value in model.parameters())
-
-
-@every_network
-def test_the_input_may_be_of_any_float_type(make):
-    model, x = make().eval(), inputs().bfloat16()
-    assert torch.equal(model(x), model(x.float()))
-    assert torch.equal(model(x.double()), model(x.float()))
 
 
 @every_network
@@ -127,15 +102,6 @@ def test_compiles_whole_and_once_for_all_networks_of_an_architecture(make):
         torch.manual_seed(0)
         torch.testing.assert_close(found, make(seed=seed).with_features(x))
     assert len(compiled) == 1
-
-
-@every_network
-def test_nothing_is_read_back_while_training(make):
-    """A tensor on the meta device has no values: whatever looked at one (and made a GPU wait) would fail."""
-    model = make().to("meta")
-    logits, features = model.with_features(inputs().to("meta"))
-    (logits.sum() + features.sum()).backward()
-    assert all(value.grad is not None for value in model.parameters())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; this machine has none")
@@ -167,28 +133,6 @@ def test_a_step_is_captured_as_a_graph_and_replayed(make):
     torch.testing.assert_close(captured.clone(), step(), rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["unet", "fcn-group"])
-def test_a_sample_is_judged_by_itself(name):
-    """Normalised by the batch, a tile's flood would depend on the tiles it happens to come with."""
-    model, x = MAKE[name](), inputs(n=3)
-    model.eval()
-    torch.testing.assert_close(model(x)[:1], model(x[:1]), rtol=1e-4, atol=1e-5)
-
-
-def test_dropout_is_for_training_only():
-    model, x = FCN(depth=18), inputs()
-    torch.manual_seed(0)
-    assert not torch.equal(model(x), model(x))
-    model.eval()
-    assert torch.equal(model(x), model(x))
-
-
-def test_an_fcn_keeps_an_eighth_of_the_resolution_and_takes_any_size():
-    model = FCN(depth=18).eval()
-    assert model.body.encode(inputs())[0].shape == (2, model.width, 4, 4)
-    assert model(inputs(height=37, width=21)).shape == (2, 2, 37, 21)
-
-
 def test_an_fcn_of_depth_50_has_the_size_of_its_model():
     """ResNet-50 for two channels without its last layer, 512 × 2048 × 9 weights, a norm, and 512 × 2 + 2 on top."""
     resnet = 25_557_032 - (2048 * 1000 + 1000) - 64 * 49
@@ -202,18 +146,6 @@ def test_enlarging_is_torchs_bilinear_interpolation(size):
     torch.testing.assert_close(found, expected)
     slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     torch.testing.assert_close(*(torch.autograd.grad(out, x, slope)[0] for out in (found, expected)))
-
-
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_every_height_of_a_unet_reaches_the_logits_by_itself(level):
-    """Cut at a height, the way through the depths is closed: shores come across from the heights above it."""
-    model, x = UNet(base=4, levels=3), inputs()
-    whole = model(x).detach()
-    with torch.no_grad():
-        model.up[2 - level].weight.zero_()
-    cut = model(x).detach()
-    assert not torch.allclose(cut, whole, atol=1e-3)
-    assert cut.std((2, 3)).min() > 0.01
 
 
 def test_a_unet_learns_to_see_water():
@@ -247,13 +179,6 @@ def test_a_size_that_does_not_halve_often_enough_is_refused(size):
 
 
 @pytest.mark.parametrize("name", ["outputs", "channels", "base", "levels"])
-def test_a_unet_of_nothing_is_refused(name):
+def test_settings_below_one_are_errors(name):
     with pytest.raises(SettingError, match=f"{name} = 0: expected at least 1"):
         UNet(**{name: 0})
-
-
-def test_an_fcn_refuses_what_its_resnet_refuses():
-    with pytest.raises(SettingError, match="depth = 34"):
-        FCN(depth=34)
-    with pytest.raises(UnknownNameError, match="unknown norm 'layer'"):
-        FCN(norm="layer")

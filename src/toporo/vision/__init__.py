@@ -10,7 +10,7 @@ from toporo.vision.device import images_on_device
 from toporo.vision.network import ImageNetwork
 from toporo.vision.resnet import STYLES, ResNet, Style
 from toporo.vision.segmentation import FCN, UNet
-from toporo.vision.weights import Weights, load_weights, read_weights, save_weights
+from toporo.vision.weights import Weights, load_weights, read_weights
 
 __all__ = [
     "FCN",
@@ -25,7 +25,6 @@ __all__ = [
     "load_weights",
     "make_network",
     "read_weights",
-    "save_weights",
 ]
 
 

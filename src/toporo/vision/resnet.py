@@ -214,11 +214,6 @@ class ResNet(ImageNetwork):
         self.register_buffer("scale", (style.scale / sd)[:, None, None], persistent=False)
         self.register_buffer("shift", (-mean / sd)[:, None, None], persistent=False)
 
-    @property
-    def head(self) -> nn.Linear:
-        """The last layer: features to logits."""
-        return self.fc
-
     def encode(self, x: Tensor) -> list[Tensor]:
         """Return the activations before pooling: a 32nd of the input's resolution, or an eighth if dilated."""
         self._check_input(x)

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from toporo.errors import DataError, SettingError
 from toporo.vision.network import ImageNetwork
-from toporo.vision.resnet import NORMS, ResNet, convolve
+from toporo.vision.resnet import NORMS, ResNet
 
 
 class FCN(ImageNetwork):
     """A fully convolutional network [1]_ on a ResNet that keeps an eighth of the resolution, as torchvision builds it.
 
-    With two channels and group normalisation it is the baseline of Sen1Floods11 [2]_, without the auxiliary head: the
-    deepest maps pass a 3×3 convolution to a quarter of their channels, a norm, a ReLU, dropout of 0.1 and a 1×1
+    With two channels it is the baseline of Sen1Floods11 [2]_ with group normalisation and without the auxiliary head:
+    the deepest maps pass a 3×3 convolution to a quarter of their channels, a norm, a ReLU, dropout of 0.1 and a 1×1
     convolution, and the logits are interpolated to the input's size. Inputs are standardised, 0 for pixels without a
     measurement; with three channels they are colours in [0, 1], which :class:`~toporo.vision.ResNet` standardises.
 
@@ -26,7 +26,6 @@ class FCN(ImageNetwork):
     outputs : number of classes.
     channels : number of channels of the input; radar has two, VV and VH.
     depth : 18 or 50, that of the ResNet.
-    norm : "group", "batch" or "frozen", in the ResNet and after it.
     seed : determines the initial weights.
 
     References
@@ -36,15 +35,13 @@ class FCN(ImageNetwork):
        Sentinel-1", CVPR workshops 2020.
     """
 
-    def __init__(
-        self, outputs: int = 2, *, channels: int = 2, depth: int = 50, norm: str = "group", seed: int = 0
-    ) -> None:
+    def __init__(self, outputs: int = 2, *, channels: int = 2, depth: int = 50, seed: int = 0) -> None:
         super().__init__()
-        self.body = ResNet(outputs, depth=depth, channels=channels, norm=norm, dilated=True, seed=seed)
+        self.body = ResNet(outputs, depth=depth, channels=channels, norm="group", dilated=True, seed=seed)
         self.body.fc = nn.Identity()  # type: ignore[assignment]  # no layer may be unused
         self.channels, self.width = channels, self.body.width
         inner = self.width // 4
-        self.norm = NORMS[norm](inner, self.body.style.eps)
+        self.norm = NORMS["group"](inner, self.body.style.eps)
         self.drop = nn.Dropout(0.1)
         with torch.device("meta"):
             self.reduce = nn.Conv2d(self.width, inner, 3, padding=1, bias=False)
@@ -59,7 +56,7 @@ class FCN(ImageNetwork):
         return self.body.encode(x)
 
     def decode(self, maps: list[Tensor], features: Tensor, size: torch.Size) -> Tensor:  # noqa: ARG002  # from maps
-        inner = convolve(self.reduce, self.norm, maps[-1]).relu()
+        inner = self.norm(self.reduce(maps[-1])).relu()
         return _enlarge(self.head(self.drop(inner)), size)
 
 

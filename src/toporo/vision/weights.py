@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
-from toporo.files import sha256, write_whole
+from toporo.files import sha256
 from toporo.vision.resnet import DEPTHS, STYLES, ResNet, Style
 
-#: Key of the metadata of a file that names the style of its weights.
-STYLE_KEY = "toporo.style"
-#: Styles of known files that do not name it, by checksum.
+#: Styles of known files, by checksum.
 KNOWN_STYLES = {"0404d4618fa78033b33611d81a57b7b736763ae7b8fc272d88ef8e088ed524ce": "caffe"}
 
 HEAD = ("fc.weight", "fc.bias")
@@ -39,15 +35,12 @@ class Weights:
     style : of the network they were trained in.
     source : name of the file, or e.g. ``"timm:resnet50"``.
     digest : SHA-256 of the file.
-    repaired : variances that overflowed half precision, as ``name[channel]``, now its largest number. An infinite
-        variance would silence its channel.
     """
 
     tensors: dict[str, Tensor]
     style: Style
     source: str
     digest: str
-    repaired: tuple[str, ...] = ()
 
 
 def read_weights(source: str | os.PathLike[str], *, depth: int = 50, style: str | None = None) -> Weights:
@@ -58,8 +51,7 @@ def read_weights(source: str | os.PathLike[str], *, depth: int = 50, style: str 
     source : a ``.safetensors`` file, or ``"timm:NAME"`` for the file that timm's authors publish under this name, which
         needs timm and may download: ``"timm:resnet50.tv_in1k"`` is torchvision's first release, as in DomainBed.
     depth : 18 or 50, that of the ResNet.
-    style : style of the weights, a name in ``STYLES``. By default the one that the file names, then that of a known
-        file, then "torchvision".
+    style : style of the weights, a name in ``STYLES``. By default that of a known file, else "torchvision".
     """
     if style is not None and style not in STYLES:
         raise UnknownNameError("style", style, STYLES)
@@ -67,14 +59,9 @@ def read_weights(source: str | os.PathLike[str], *, depth: int = 50, style: str 
     if name and style not in (None, "torchvision"):
         raise SettingError(f"{source} has the style 'torchvision', not {style!r}: leave the argument out.")
     path = _timm_file(name) if name else Path(source)
-    content, metadata = _read(path)
-    digest = sha256(path)
-    if style is None:
-        style = "torchvision" if name else metadata.get(STYLE_KEY) or KNOWN_STYLES.get(digest, "torchvision")
-    if style not in STYLES:
-        raise DataError(f"{path} names the style {style!r}, which is unknown: pass style=, one of {listed(STYLES)}.")
-    tensors, repaired = _checked(content, str(path), depth)
-    return Weights(tensors, STYLES[style], str(source) if name else path.name, digest, repaired)
+    tensors, digest = _checked(_read(path), str(path), depth), sha256(path)
+    style = style or ("torchvision" if name else KNOWN_STYLES.get(digest, "torchvision"))
+    return Weights(tensors, STYLES[style], str(source) if name else path.name, digest)
 
 
 def load_weights(network: ResNet, weights: Weights) -> None:
@@ -106,25 +93,8 @@ def load_weights(network: ResNet, weights: Weights) -> None:
                 state[name].copy_(tensor)
 
 
-def save_weights(network: ResNet, path: str | os.PathLike[str]) -> None:
-    """Write a network's weights and style to a ``.safetensors`` file that :func:`read_weights` reads.
-
-    Parameters
-    ----------
-    network : has no group normalisation and one of the known styles.
-    path : file, replaced if it exists.
-    """
-    if network.norm == "group":
-        raise SettingError("weights with norm='group' cannot be read back into a ResNet: expected 'frozen' or 'batch'.")
-    if STYLES.get(network.style.name) != network.style:
-        raise SettingError(f"a file names its style, one of {listed(STYLES)}; the network has {network.style}.")
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    content = save(tensors, metadata={STYLE_KEY: network.style.name})
-    write_whole(path, lambda stream: stream.write(content))
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return tensors and metadata of a safetensors file."""
+def _read(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file."""
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not there"
         raise DataError(f"{path} is {what}: expected a .safetensors file or timm:NAME.")
@@ -139,7 +109,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         )
     try:
         with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118  # no dict
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a dict
     except (OSError, SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
         why = str(error).partition("\n")[0]
         raise DataError(f"{path} is not a readable safetensors file ({why}). Fetch or convert it again.") from None
@@ -172,35 +142,30 @@ def _timm_file(name: str) -> Path:
     return Path(file)
 
 
-def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Return the tensors of a ResNet in float32, and the names of repaired variances."""
+def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> dict[str, Tensor]:
+    """Return the tensors of a ResNet in single precision.
+
+    Variances that overflowed half precision become its largest number: infinite, they would silence their channels.
+    """
     # Sorted, as safetensors returns tensors in any order.
     kept = {name: content[name] for name in sorted(content) if not name.endswith(COUNTER)}
-    expected = dict(_shapes(depth))
+    expected = {name: tuple(tensor.shape) for name, tensor in ResNet(1, depth=depth).state_dict().items()}
     if "conv1.weight" in kept and kept["conv1.weight"].ndim == 4:  # load_weights checks the channels
         expected["conv1.weight"] = (64, kept["conv1.weight"].shape[1], 7, 7)
     _require_fit(kept, expected, source, depth)
     tensors: dict[str, Tensor] = {}
-    repaired: list[str] = []
     for name, tensor in kept.items():
         if not tensor.is_floating_point():
             raise DataError(f"{source}: {name} has the type {tensor.dtype}, expected floating-point numbers.")
         values = tensor.detach().to("cpu", torch.float32, copy=True).contiguous()
         if name.endswith(VARIANCE) and tensor.dtype == torch.float16:
-            over = values == torch.inf
-            repaired += [f"{name}[{channel}]" for channel in over.nonzero().flatten().tolist()]
-            values[over] = LARGEST_HALF
+            values[values == torch.inf] = LARGEST_HALF
         if not values.isfinite().all() or (name.endswith(VARIANCE) and (values < 0).any()):
             raise DataError(
                 f"{source}: {name} holds numbers that are not finite, or negative variances. Fetch or convert it again."
             )
         tensors[name] = values
-    return tensors, tuple(repaired)
-
-
-@cache
-def _shapes(depth: int) -> Mapping[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in ResNet(1, depth=depth).state_dict().items()}
+    return tensors
 
 
 def _require_fit(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], source: str, depth: int) -> None:
@@ -234,4 +199,4 @@ def _depth_of(names: Mapping[str, Tensor]) -> int | None:
     blocks = {tuple(name.split(".")[:2]) for name in names if name.startswith("layer") and name.count(".") > 1}
     counts = tuple(sum(layer == f"layer{number}" for layer, _ in blocks) for number in (1, 2, 3, 4))
     kind = counts, "layer1.0.conv3.weight" in names
-    return next((depth for depth, known in DEPTHS.items() if known == kind and "conv1.weight" in names), None)
+    return next((depth for depth, layers in DEPTHS.items() if layers == kind and "conv1.weight" in names), None)
