@@ -1,4 +1,4 @@
-"""A small problem for other libraries' trainers, and a plain loop to hold them to."""
+"""A small problem for other libraries' trainers, and a plain loop to compare them with."""
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ CODES = torch.tensor([0, 1, 2, 2, 1, 0, 0, 0, 1, 2, 2, 2] * 2)
 X = torch.randn(len(CODES), 3, generator=draw)
 Y = (X[:, 0] * (CODES - 1.0) + X[:, 1] > 0).long()
 
-#: Methods that need nothing, logits, features, and a new start of the optimiser after some steps.
+#: Methods that need nothing, logits or features, some with a warm-up.
 OBJECTIVES = {
     "tro": lambda: TRO({"a": 0.5, "b": 0.3, "c": 0.2}, penalty=0.5, step=0.2),
     "irm": lambda: IRM(NAMES, penalty=2.0, warm_up=5),
@@ -37,27 +37,23 @@ class Body(nn.Module):
         return features, self.last(features)
 
 
-def batches(epochs, size=6):
-    rows = range(0, len(X), size)
-    return [slice(at, at + size) for _ in range(epochs) for at in rows]
+def value(objective, net, x, y, codes):
+    features, logits = net(x)
+    extra = {"features": features, "logits": logits}
+    losses = F.cross_entropy(logits, y, reduction="none")
+    return objective(losses, codes, **{key: extra[key] for key in objective.needs})
 
 
 def plain(objective, epochs, *, accumulate=1, betas=(0.9, 0.999), sgd=False):
-    """What a loop of one's own gives: the parameters, and the objective's state.
-
-    Adam does not care for the scale of a loss; plain gradient descent does.
-    """
+    """Parameters and the objective's state after a plain loop; with SGD, the scale of the loss matters."""
     net = Body()
     adam = torch.optim.AdamW(net.parameters(), lr=0.02, betas=betas, weight_decay=0.0)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.02) if sgd else adam
-    for step, own in enumerate(batches(epochs)):
+    batches = [slice(start, start + 6) for _ in range(epochs) for start in range(0, len(X), 6)]
+    for step, rows in enumerate(batches):
         if step and step == objective.warm_up:
             reset_state(optimizer)
-        features, logits = net(X[own])
-        extra = {"features": features, "logits": logits}
-        losses = F.cross_entropy(logits, Y[own], reduction="none")
-        value = objective(losses, CODES[own], **{key: extra[key] for key in objective.needs})
-        (value / accumulate).backward()
+        (value(objective, net, X[rows], Y[rows], CODES[rows]) / accumulate).backward()
         if (step + 1) % accumulate == 0:
             optimizer.step()
             optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Trainers of other libraries on two ranks give what a plain loop of one process gives with the joint batches."""
+"""Trainers of other libraries on two ranks train like a plain loop of one process with the joint batches."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def ranks(tmp_path_factory):
 @pytest.mark.parametrize("name", [name for name in OBJECTIVES if name != "irm"])
 @pytest.mark.parametrize("library", ["lightning", "transformers"])
 def test_two_ranks_train_what_one_process_trains(ranks, library, name):
-    """IRM is left out: its halves depend on the order of rows, and samplers deal them out in orders of their own."""
+    """Without IRM, whose halves depend on the order of rows, which samplers change."""
     objective = OBJECTIVES[name]()
     expected = plain(objective, 2, betas=objective.betas)
     for found in ranks:

@@ -1,6 +1,4 @@
-"""Hugging Face's Trainer trains with an objective as a plain loop does, and goes on from a checkpoint exactly."""
-
-import shutil
+"""Hugging Face's Trainer trains with an objective like a plain loop, and resumes exactly."""
 
 import pytest
 import torch
@@ -20,8 +18,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_trains_as_a_plain_loop_does(name, tmp_path):
-    """With names of groups in a column that the model does not know; a fresh start after a warm-up included."""
+def test_trains_like_a_plain_loop(name, tmp_path):
+    """With a column of group names that the model does not see, and the reset after the warm-up."""
     objective = OBJECTIVES[name]()
     made = trainer(objective, tmp_path, 3)
     made.train()
@@ -30,7 +28,7 @@ def test_trains_as_a_plain_loop_does(name, tmp_path):
 
 
 def test_accumulated_batches_count_by_their_share(tmp_path):
-    """The Trainer takes a loss of a model with ``**kwargs`` for one that was divided already."""
+    """By default, the Trainer does not divide the loss of a model with ``**kwargs``."""
     objective = OBJECTIVES["tro"]()
     made = trainer(objective, tmp_path, 2, gradient_accumulation_steps=2, optim="sgd")
     made.train()
@@ -38,8 +36,8 @@ def test_accumulated_batches_count_by_their_share(tmp_path):
     torch.testing.assert_close(outcome(made.model.body, objective), expected)
 
 
-@pytest.mark.parametrize("name", ["tro", "vrex", "dann"])
-def test_goes_on_from_a_checkpoint_exactly(name, tmp_path):
+@pytest.mark.parametrize("name", ["tro", "vrex"])
+def test_resumes_from_a_checkpoint_exactly(name, tmp_path):
     trainer(OBJECTIVES[name](), tmp_path, 1, save_strategy="epoch").train()
     objective = OBJECTIVES[name]()
     made = trainer(objective, tmp_path, 3)
@@ -48,21 +46,18 @@ def test_goes_on_from_a_checkpoint_exactly(name, tmp_path):
     torch.testing.assert_close(outcome(made.model.body, objective), expected)
 
 
-@pytest.mark.parametrize("damage", ["absent", "cut"])
-def test_a_checkpoint_without_the_objective_says_so(damage, tmp_path):
+def test_a_checkpoint_without_the_objective_is_an_error(tmp_path):
     trainer(OBJECTIVES["tro"](), tmp_path, 1, save_strategy="epoch").train()
     file = tmp_path / "checkpoint-4" / "objective.safetensors"
-    if damage == "cut":
-        file.write_bytes(file.read_bytes()[:20])
-    else:
-        file.unlink()
-    with pytest.raises(DataError, match=r"objective.safetensors cannot be read .*resume from a checkpoint that an"):
-        trainer(OBJECTIVES["tro"](), tmp_path, 2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    shutil.rmtree(tmp_path / "checkpoint-4")
+    file.write_bytes(file.read_bytes()[:20])
+    for _ in range(2):  # damaged, then missing
+        with pytest.raises(DataError, match=r"objective.safetensors cannot be read .*resume from a checkpoint that an"):
+            trainer(OBJECTIVES["tro"](), tmp_path, 2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+        file.unlink(missing_ok=True)
 
 
-def test_evaluation_is_the_mean_loss_and_leaves_the_state_alone(tmp_path):
-    """Rows of groups never trained on, or of none, can be evaluated."""
+def test_evaluation_is_the_mean_loss_and_does_not_change_the_state(tmp_path):
+    """Rows of other groups, or without a group, can be evaluated."""
     objective = OBJECTIVES["tro"]()
     made = trainer(objective, tmp_path, 1)
     before = {key: value.clone() for key, value in objective.state_dict().items()}
@@ -74,12 +69,6 @@ def test_evaluation_is_the_mean_loss_and_leaves_the_state_alone(tmp_path):
         expected = made.model(x, y).loss.item()
     assert losses == pytest.approx([expected, expected], rel=1e-6)
     torch.testing.assert_close(dict(objective.state_dict()), before, rtol=0, atol=0)
-
-
-def test_a_given_loss_is_used_per_sample(tmp_path):
-    objective = OBJECTIVES["tro"]()
-    trainer(objective, tmp_path, 1, loss=lambda outputs, labels: labels * 1.0 + 0 * outputs.logits.sum()).train()
-    assert objective.last_losses.max() <= 1.0
 
 
 def test_rows_without_the_column_or_of_other_groups_are_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""One of two ranks that torchrun starts: trains with Lightning and with Hugging Face's Trainer, and writes what came.
+"""One of two ranks that torchrun starts: trains with Lightning and Hugging Face's Trainer, and writes the results.
 
 ``torchrun --nproc-per-node 2 -m tests.integrations.two_ranks FOLDER``
 """
@@ -28,7 +28,7 @@ def main(folder):
         found["transformers", name] = outcome(trainer.model.body, objective)
     torch.save(found, folder / f"{os.environ['RANK']}.pt")
     dist.barrier()
-    time.sleep(0.5)  # in the instant after a message torch may hang in the next line
+    time.sleep(0.5)  # right after a message, torch may hang in the next line
     dist.destroy_process_group()
 
 
