@@ -137,7 +137,7 @@ def rows_of_any_type(rank):
         torch.full((n,), 0.1 + rank, dtype=torch.float64),
         torch.full((n, 1), bool(rank)),
     ]
-    return Ranks().rows(*parts)
+    return Ranks().join_rows(*parts)
 
 
 def main(rank, folder, cases):

@@ -52,7 +52,7 @@ class GroupMeans(NamedTuple):
 
 
 def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
-    """Average per-sample values by group, on the values' device, without waiting for it.
+    """Average per-sample values by group, without waiting for their device.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Objective(nn.Module, ABC):
         over ranks of the gradients, which DDP and FSDP take, is that of the joint batch.
 
         At the first step the ranks compare their settings and start from rank 0's state. In evaluation mode nothing is
-        sent, so one rank may evaluate alone. Returns the objective itself.
+        sent, so a single rank can evaluate. Returns the objective itself.
 
         Parameters
         ----------
@@ -172,14 +172,13 @@ class Objective(nn.Module, ABC):
             )
         if not len(losses):
             raise DataError("the batch is empty: expected at least one loss. Skip empty batches.")
-        extra: dict[str, Any] = {"logits": logits, "features": features}
-        for name in sorted(self.needs):
-            if extra[name] is None:
+        for name, part in (("features", features), ("logits", logits)):
+            if name not in self.needs:
+                continue
+            if part is None:
                 raise DataError(f"{type(self).__name__} needs {name}: call objective(losses, groups, {name}={name}).")
-            if len(extra[name]) != len(losses):
-                raise DataError(
-                    f"{len(losses)} losses but {len(extra[name])} rows of {name}: give those of the same batch."
-                )
+            if len(part) != len(losses):
+                raise DataError(f"{len(losses)} losses but {len(part)} rows of {name}: give those of the same batch.")
         codes = self._codes(groups, losses)
         if losses.dtype in (torch.float16, torch.bfloat16):
             losses = losses.float()
@@ -190,18 +189,10 @@ class Objective(nn.Module, ABC):
             self.to(losses.device)
         with _full_precision(losses.device.type):
             logits, features = self.per_row(losses, logits, features)
-            if self._ranks is not None and self.training and not self._ranks.alone:
-                return self.compute(**self._joined(self._ranks, losses, codes, logits, features))
-            return self.compute(losses, codes, logits=logits, features=features)
-
-    def _joined(self, ranks: Ranks, losses: Tensor, codes: Tensor, *extra: Tensor | None) -> dict[str, Any]:
-        """Return the arguments of ``compute`` for the rows of all ranks."""
-        own = dict(zip(("losses", "codes", "logits", "features"), (losses, codes, *extra), strict=True))
-        given = {name: rows for name, rows in own.items() if rows is not None}
-        if not ranks.agreed:
-            shapes = {name: [str(rows.dtype), *rows.shape[1:]] for name, rows in given.items() if name != "codes"}
-            ranks.agree(self, self.identity | shapes)
-        return own | dict(zip(given, ranks.rows(*given.values()), strict=True))
+            rows: dict[str, Any] = {"losses": losses, "codes": codes, "logits": logits, "features": features}
+            if self._ranks is not None and self.training:
+                rows |= self._ranks.join(self, {name: part for name, part in rows.items() if part is not None})
+            return self.compute(**rows)
 
     def per_row(self, losses: Tensor, logits: Any, features: Any) -> tuple[Any, Any]:
         """Return the logits and features that ``compute`` is given; by default they are unchanged.
@@ -223,7 +214,7 @@ class Objective(nn.Module, ABC):
 
     @property
     def weights(self) -> dict[Name, float]:
-        """The present weight of each group, by name."""
+        """Current weight of each group, by name."""
         return self.groups.named([1.0 / len(self.groups)] * len(self.groups))
 
     @property
@@ -239,15 +230,14 @@ class Objective(nn.Module, ABC):
         return ", ".join([f"{len(self.groups)} groups", *given, *ranks])
 
     def _bind_state_to_groups(self, *also: Any) -> None:
-        """For a method whose state is in the order of the groups: refuse to load the state of others."""
+        """Refuse to load the state of other groups, for a method whose state is in their order."""
         digest = hashlib.sha256(repr((self.groups.names, *also)).encode()).digest()
         self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
         self.register_load_state_dict_pre_hook(_require_same_groups)  # type: ignore[no-untyped-call]  # torch's
 
     def _codes(self, groups: GroupIds | Tensor, losses: Tensor) -> Tensor:
-        """Checked codes on the losses' device. Names are translated; a batch may lack groups."""
-        own = self.groups
-        batch = groups.groups if isinstance(groups, GroupIds) else own
+        """Checked codes of this objective's groups on the losses' device; a batch may lack groups."""
+        batch = groups.groups if isinstance(groups, GroupIds) else self.groups
         codes = groups.codes if isinstance(groups, GroupIds) else groups
         if not isinstance(codes, Tensor | np.ndarray):
             raise DataError(
@@ -268,14 +258,14 @@ class Objective(nn.Module, ABC):
                     f"group codes run from {low} to {high}, but there are {len(batch)} groups "
                     f"(codes 0 to {len(batch) - 1})."
                 )
-        if batch != own:
-            unknown = [name for name in batch if name not in own]
+        if batch != self.groups:
+            unknown = [name for name in batch if name not in self.groups]
             if unknown:
                 raise GroupMismatchError(
                     f"group(s) in the batch that {type(self).__name__} does not know: {listed(unknown)}. It was built "
-                    f"for {listed(own)}. Build it with all training groups, or leave those rows out."
+                    f"for {listed(self.groups)}. Build it with all training groups, or leave those rows out."
                 )
-            codes = torch.as_tensor(own.encode(batch), device=codes.device)[codes]
+            codes = torch.as_tensor(self.groups.encode(batch), device=codes.device)[codes]
         return codes.to(device=losses.device, dtype=torch.long)
 
 
@@ -287,10 +277,10 @@ register = OBJECTIVES.register
 class PenalizedObjective(Objective):
     r"""Mean group loss plus a penalty, :math:`\frac1m \sum_e \ell_e + \lambda R`, that sets in after a warm-up.
 
-    A penalty in force from the start keeps a network from learning anything. During the warm-up its weight is
-    :math:`\min(1, \lambda)`; then it is :math:`\lambda`, and training loops reset the optimiser's state: step
-    sizes that suited the gradients before would be far too large. (DomainBed's weight during the warm-up
-    is 1, also for a smaller :math:`\lambda`; its warm-up has 500 of 5,000 steps.)
+    With a large penalty from the start a network would not learn. During the warm-up the weight of the penalty is
+    :math:`\min(1, \lambda)`; then it is :math:`\lambda`, and training loops reset the optimiser's state, whose step
+    sizes would be far too large. (In DomainBed the weight during the warm-up is always 1, and the warm-up has 500 of
+    5,000 steps.)
 
     Parameters
     ----------
@@ -325,8 +315,8 @@ class PenalizedObjective(Objective):
 class WeightedObjective(Objective):
     """A weighted sum of group losses whose weights follow a rule: IW-ERM, group DRO, TRO.
 
-    A batch may lack groups. The rule then works with the last loss seen of each; before the first sight of a group,
-    with the mean over the groups in the batch, which neither raises nor lowers its weight.
+    If a batch lacks a group, the rule uses the group's last loss; before its first batch, the mean over the groups in
+    this batch, which neither raises nor lowers its weight.
 
     Parameters
     ----------
@@ -359,7 +349,7 @@ class WeightedObjective(Objective):
     @torch.no_grad()
     def _advance(self, means: GroupMeans) -> None:
         values = means.values.detach().to(self.q.dtype)
-        # One overflowed batch must not spoil q for ever. Every operation is a kernel: few of them.
+        # An overflowed batch must not spoil q. Every operation is a kernel on a GPU, so there are few.
         usable = torch.logical_and(values.abs() < torch.inf, means.present)
         self.last_losses = torch.where(usable, values, self.last_losses)
         self.seen = torch.maximum(self.seen, usable)
@@ -373,7 +363,7 @@ class WeightedObjective(Objective):
 
 
 def _full_precision(device: str) -> AbstractContextManager[Any]:
-    """Autocast off: it would round group means, which are products on a GPU, to the half precision of the network."""
+    """Turn autocast off: it would round group means, which are products on a GPU, to half precision."""
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 

@@ -62,8 +62,8 @@ class IRM(PenalizedObjective):
     def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor) -> Tensor:
         m = len(self.groups)
         members = membership(codes, m, losses.dtype)
-        place = (members.cumsum(dim=0) * members).sum(dim=1).long()  # of a row in its group, from 1
-        halves = group_means(logits, 2 * codes + place % 2, 2 * m)
+        numbers = (members.cumsum(dim=0) * members).sum(dim=1).long()  # of rows within their groups, from 1
+        halves = group_means(logits, 2 * codes + numbers % 2, 2 * m)
         pair = halves.values.view(m, 2)
         one, other = pair[:, 0], pair[:, 1]  # prod()'s backward pass would look at values
         both = halves.present.view(m, 2).amin(dim=1)

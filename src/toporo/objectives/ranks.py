@@ -1,8 +1,8 @@
 """Join the rows of a batch that is spread over several ranks of ``torch.distributed``.
 
-Every rank computes the same value from the same joined numbers, so the gradient by these is the same everywhere. What a
-rank passes on to its own part is known without a message: that gradient, times the number of ranks, because DDP and
-FSDP then take the mean over ranks. Nothing is sent in the backward pass.
+Every rank computes the same value from the same rows, so the gradient by these rows is the same everywhere. A rank
+passes on the part for its own rows, times the number of ranks, because DDP and FSDP then take the mean over ranks.
+Nothing is sent in the backward pass.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from toporo.errors import GroupMismatchError, SettingError
 from toporo.types import Record
@@ -43,61 +43,65 @@ class Ranks:
             raise SettingError(
                 "this process is not in the process group that over_ranks() was given: call it only on its members."
             )
-        #: True if there is no other rank, so a batch is already whole.
-        self.alone = self.size == 1
-        #: True once :meth:`agree` has been called.
-        self.agreed = False
+        self._agreed = False
 
-    def rows(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """The rows of all ranks, rank after rank, in one message; differentiable.
+    def join(self, objective: Any, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the rows of all ranks by name, rank after rank; differentiable.
+
+        Before the first step, check that all ranks train the same objective on the same kind of rows, and give them
+        the state of rank 0, as DDP does with a network.
 
         Parameters
         ----------
-        parts : (n, …) each, with n rows of this rank; n may differ from rank to rank, all else is the same.
+        objective : the objective; the identities of all ranks must be equal.
+        rows : (n, …) each, with n rows of this rank; n may differ between ranks.
         """
+        if self.size == 1:
+            return dict(rows)
+        if not self._agreed:
+            shapes = {name: [str(part.dtype), *part.shape[1:]] for name, part in rows.items() if name != "codes"}
+            self._agree(objective.state_dict(), objective.identity | shapes)
+        return dict(zip(rows, self.join_rows(*rows.values()), strict=True))
+
+    def join_rows(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Return the rows of all ranks in one message."""
         counts = self._counts(len(parts[0]), parts[0].device)
         joined: tuple[Tensor, ...] = _JoinedRows.apply(self, counts, *parts)  # type: ignore[no-untyped-call]  # torch's
         return joined
 
     def _counts(self, n: int, device: torch.device) -> list[int]:
-        """Number of rows of each rank, exchanged between hosts where they can, so that no device is waited for."""
+        """Number of rows of each rank, exchanged between hosts if possible, which does not wait for a device."""
         if "cpu" in str(dist.get_backend_config(self.group)):
             device = torch.device("cpu")
         counts = torch.empty(self.size, dtype=torch.long, device=device)
-        own = torch.full((1,), n, dtype=torch.long, device=device)
-        dist.all_gather(list(torch.split(counts, 1)), own, group=self.group)
+        count = torch.full((1,), n, dtype=torch.long, device=device)
+        dist.all_gather(list(torch.split(counts, 1)), count, group=self.group)
         return [int(count) for count in counts.tolist()]
 
-    def agree(self, objective: nn.Module, about: Mapping[str, Any]) -> None:
-        """Before the first step, check that all ranks train the same thing, and start from rank 0's state.
-
-        Parameters
-        ----------
-        objective : its parameters and buffers become those of rank 0, as DDP does with a network's.
-        about : JSON values that must be the same everywhere.
-        """
-        state = {key: [str(value.dtype), list(value.shape)] for key, value in objective.state_dict().items()}
-        everyone: list[Record] = [{} for _ in range(self.size)]
-        dist.all_gather_object(everyone, {**about, "state": state}, group=self.group)
-        for rank, other in enumerate(everyone):
-            _require_same(everyone[0], other, rank)
+    def _agree(self, state: Mapping[str, Tensor], settings: Record) -> None:
+        """Raise unless settings and shapes are the same on all ranks; replace the state by that of rank 0."""
+        shapes = {key: [str(value.dtype), list(value.shape)] for key, value in state.items()}
+        by_rank: list[Record] = [{} for _ in range(self.size)]
+        dist.all_gather_object(by_rank, {**settings, "state": shapes}, group=self.group)
+        for rank, other in enumerate(by_rank):
+            _require_same(by_rank[0], other, rank)
         source = 0 if self.group is None else dist.get_global_rank(self.group, 0)
-        for value in objective.state_dict().values():
+        for value in state.values():
             dist.broadcast(value, src=source, group=self.group)
-        self.agreed = True
+        self._agreed = True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise SettingError(
-            "an objective that trains over ranks cannot be pickled, because its process group lives in this process "
-            "alone: save objective.state_dict()."
+            "an objective that trains over ranks cannot be pickled, because its process group exists in this process "
+            "only: save objective.state_dict()."
         )
 
 
 class _JoinedRows(torch.autograd.Function):
-    """Rows of all ranks. They travel as bytes, all parts of a row together, so any types do."""
+    """Rows of all ranks. All parts of a row are sent together, as bytes, so they can be of any type."""
 
     @staticmethod
     def forward(ctx: Any, ranks: Ranks, counts: list[int], *parts: Tensor) -> tuple[Tensor, ...]:
@@ -106,9 +110,9 @@ class _JoinedRows(torch.autograd.Function):
         as_bytes = [part.detach().reshape(n, -1).contiguous().view(torch.uint8) for part in parts]
         message = torch.cat(as_bytes, dim=1)
         message = torch.cat([message, message.new_zeros(most - n, message.shape[1])])  # ranks send equal lengths
-        arrived = message.new_empty(ranks.size, *message.shape)
-        dist.all_gather(list(arrived.unbind()), message, group=ranks.group)
-        rows = torch.cat([own[:count] for own, count in zip(arrived, counts, strict=True)])
+        messages = message.new_empty(ranks.size, *message.shape)
+        dist.all_gather(list(messages.unbind()), message, group=ranks.group)
+        rows = torch.cat([of_rank[:count] for of_rank, count in zip(messages, counts, strict=True)])
         pieces = torch.split(rows, [piece.shape[1] for piece in as_bytes], dim=1)
         joined = tuple(
             piece.contiguous().view(part.dtype).reshape(len(rows), *part.shape[1:])
@@ -119,17 +123,12 @@ class _JoinedRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Any, ...]:
-        needed = zip(slopes, ctx.needs_input_grad[2:], strict=True)
-        own = slice(ctx.start, ctx.start + ctx.count)
-        return (
-            None,
-            None,
-            *(slope[own] * ctx.size if slope is not None and needs else None for slope, needs in needed),
-        )
+        rows = slice(ctx.start, ctx.start + ctx.count)
+        return None, None, *(None if slope is None else slope[rows] * ctx.size for slope in slopes)
 
 
 def _require_same(first: Record, other: Record, rank: int) -> None:
-    """Raise if another rank trains something else than rank 0."""
+    """Raise if a rank trains something else than rank 0."""
     differing = [key for key in first | other if first.get(key) != other.get(key)]
     if not differing:
         return
