@@ -1,7 +1,6 @@
 """Means of a network's weights over training steps.
 
-A mean over many steps lies in the middle of the region that single steps wander through: it is more accurate in unseen
-groups and varies less from one evaluation to the next.
+A mean over many steps is more accurate in unseen groups than single steps, and varies less between evaluations.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from torch.optim.swa_utils import AveragedModel
 from toporo.errors import SettingError
 
 SWAD = "swad"
-#: Evaluations in a row without a lower validation loss after which a window begins, and with a loss above the limit
-#: after which it ends; and the limit, as a multiple of the mean loss at the beginning. The authors' settings.
+#: SWAD's window begins after this many evaluations without a lower validation loss, and ends after this many in a row
+#: with a loss above this multiple of the mean loss at its beginning. The authors' settings.
 PATIENCE_BEGIN, PATIENCE_END, TOLERANCE = 3, 6, 1.3
 
 
 class UniformAverage(AveragedModel):
-    """The mean of a network's weights and floating-point buffers after every step from a given one on.
+    """Mean of a network's weights and floating-point buffers over training steps.
 
     Parameters
     ----------
     network : the network, on the device it is trained on.
-    after : number of steps that are left out.
+    after : number of steps before the first one that counts.
     """
 
     def __init__(self, network: nn.Module, after: int = 0) -> None:
@@ -42,10 +41,10 @@ class UniformAverage(AveragedModel):
             self.update_parameters(network)
 
     def evaluated(self, network: nn.Module, metrics: Mapping[str, Any]) -> None:
-        """Take note of an evaluation of the network."""
+        """Do nothing: the mean does not depend on evaluations."""
 
     def mean(self) -> nn.Module | None:
-        """The network with the mean as its weights, if there is a mean yet."""
+        """Return a network with the mean as its weights, if there is a mean yet."""
         return self.module if self.n_averaged else None
 
     @torch.no_grad()
@@ -69,11 +68,11 @@ def _add(means: Any, values: Any, count: Any) -> None:
 
 
 class SwadAverage:
-    """The mean of the weights after every step of a window in which the validation loss is low (Cha et al. 2021).
+    """Mean of the weights over the steps of a window in which the validation loss is low (Cha et al. 2021).
 
-    The window begins where the loss was not lower in the :data:`PATIENCE_BEGIN` evaluations that follow. It ends before
+    The window begins at an evaluation whose loss is the lowest of :data:`PATIENCE_BEGIN`. It ends before
     :data:`PATIENCE_END` evaluations in a row above :data:`TOLERANCE` times the mean loss at its beginning, or with the
-    training. If the training is too short for a window to begin, there is no mean.
+    training. In a training that is too short for a window to begin, there is no mean.
 
     Parameters
     ----------
@@ -81,15 +80,15 @@ class SwadAverage:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        #: Steps since the last evaluation; those certainly in the window; and those from one evaluation to the next
-        #: that may yet be left out, with the loss at the later one.
+        #: Means over the steps since the last evaluation; over those certainly in the window; and over those between
+        #: recent evaluations, which may yet be left out, with the loss at the later evaluation.
         self._since, self._window = UniformAverage(network), UniformAverage(network)
         self._recent: list[tuple[UniformAverage, float]] = []
         self._limit = math.inf  # until the window begins
         self._over = False
 
     def step(self, network: nn.Module, done: int) -> None:
-        """As :meth:`UniformAverage.step`."""
+        """Add the weights after a step; ``done`` steps came before it."""
         if not self._over:
             self._since.step(network, done)
 
@@ -120,7 +119,7 @@ class SwadAverage:
         self._recent = [] if self._over else self._recent[certain:]
 
     def mean(self) -> nn.Module | None:
-        """As :meth:`UniformAverage.mean`."""
+        """Return a network with the mean as its weights, if the window has begun."""
         if self._limit == math.inf:
             return None
         total = UniformAverage(self._window.module)
@@ -130,7 +129,7 @@ class SwadAverage:
         return total.module
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Tensors from which :meth:`load_state_dict` goes on."""
+        """Return the state as tensors."""
         parts = {"since": self._since, "window": self._window}
         parts |= {f"recent{number}": mean for number, (mean, _) in enumerate(self._recent)}
         progress = [self._limit, float(self._over), *(loss for _, loss in self._recent)]
@@ -151,7 +150,7 @@ class SwadAverage:
 
 
 def make_average(network: nn.Module, kind: int | str | None) -> UniformAverage | SwadAverage | None:
-    """The average that a training plan asks for.
+    """Return the average that a training plan asks for.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from toporo.errors import DataError
 from toporo.training.plan import TrainingPlan
 
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
-#: From stored inputs, targets and uniform random numbers in [0, 1) of a batch to inputs and targets of the network.
+#: Conversion of stored inputs, targets and uniform random numbers of a batch to inputs and targets of the network.
 Prepare: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 #: Steps whose random numbers are drawn together.
@@ -24,7 +24,7 @@ BLOCK = 50
 
 
 class Batches:
-    """The training rows, and the batches of every step as a function of the seed and the step alone.
+    """Training rows, and batches that depend on the seed and the number of the step alone.
 
     Parameters
     ----------

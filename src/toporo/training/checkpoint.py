@@ -35,11 +35,11 @@ def write_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], Record]:
-    """Tensors and description of a checkpoint, read at once: another process may replace the file at any time.
+    """Return tensors and description of a checkpoint, read at once, as another process may replace the file.
 
     Parameters
     ----------
-    path : the file. If it does not exist, this is a :class:`FileNotFoundError`; if it is damaged, a
+    path : the file. A missing file raises :class:`FileNotFoundError`, a damaged one
         :class:`~toporo.errors.DataError`.
     """
     again = "Delete it to start over."

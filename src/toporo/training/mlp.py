@@ -62,7 +62,7 @@ class MLP(nn.Module):
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator, std: float | None = None) -> nn.Linear:
-    """A linear layer whose initial weights are drawn from our own stream and not the global one."""
+    """Return a linear layer with initial weights drawn from the generator instead of the global stream."""
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     bound = inputs**-0.5
     with torch.no_grad():

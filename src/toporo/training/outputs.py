@@ -28,7 +28,7 @@ def outputs_at(
     features: bool = False,
     batch: int = 500,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """``(row numbers, outputs)`` of portions of rows, on the device, in evaluation mode.
+    """Yield ``(row numbers, outputs)`` of portions of rows, on the device, in evaluation mode.
 
     Parameters
     ----------
@@ -36,11 +36,11 @@ def outputs_at(
     x : stored inputs, on the device of the plan.
     rows : row numbers in ``x``.
     plan : device and precision.
-    prepare : from stored inputs to the network's; by default they are the same.
+    prepare : conversion of stored inputs to the network's; none by default.
     features : return ``network.features(x)`` instead of outputs.
     batch : rows per portion.
     """
-    before = network.training
+    training = network.training
     network.eval()
     function: Any = network.features if features else network
     try:
@@ -50,7 +50,7 @@ def outputs_at(
                 outputs = function(inputs if prepare is None else prepare(inputs))
             yield part, outputs if plan.precision == "fp32" else outputs.float()
     finally:
-        network.train(before)
+        network.train(training)
 
 
 def outputs_of(

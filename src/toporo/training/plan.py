@@ -87,11 +87,11 @@ class TrainingPlan:
 
 
 def pick_device(name: str = "auto") -> str:
-    """``"cuda"`` or ``"cpu"``.
+    """Return ``"cuda"`` or ``"cpu"``.
 
     Parameters
     ----------
-    name : either, or ``"auto"`` for the GPU if there is one. Asking for a GPU that is not there is an error.
+    name : either, or ``"auto"`` for the GPU if there is one. A GPU that is not there is an error.
     """
     one_of(name, "device", DEVICES)
     available = torch.cuda.is_available()

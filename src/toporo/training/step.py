@@ -1,7 +1,7 @@
 """One training step, repeated without waiting for the device.
 
-Row numbers and random numbers of many steps are copied to the device at once, a counter there selects the next ones,
-and losses are summed there. With ``graph``, the network is compiled and the whole step (gathering, augmentation,
+Row numbers and random numbers of many steps are copied to the device at once; a counter on the device selects the next
+ones, and losses are summed there. With ``graph``, the network is compiled and the whole step (gathering, augmentation,
 forward, objective, backward, optimiser) is captured once as a CUDA graph and replayed.
 
 On a CPU the same seed gives the same bytes. On a GPU the hardware determines the order of sums, and runs agree up to
@@ -86,7 +86,7 @@ class Stepper:
         self._total = torch.zeros((), device=device)
 
     def load(self, rows: RowNumbers, uniforms: npt.NDArray[np.float32]) -> None:
-        """Row numbers (steps, rows) and random numbers (steps, rows, draws) of the next steps."""
+        """Copy row numbers (steps, rows) and random numbers (steps, rows, draws) of the next steps to the device."""
         if len(rows) > len(self._rows):
             self._rows, self._uniforms = (torch.as_tensor(value).to(self._x.device) for value in (rows, uniforms))
             self._graph, self._early = None, 0
@@ -97,7 +97,7 @@ class Stepper:
         self._total.zero_()
 
     def run(self, count: int) -> None:
-        """Do this many of the loaded steps."""
+        """Do some of the loaded steps."""
         self.network.train()
         self.objective.train()
         for _ in range(count):
@@ -116,7 +116,7 @@ class Stepper:
         return float(self._total) / count
 
     def _replay(self) -> None:
-        """Replay a step. The first ones run in a stream of their own, and the next one is captured."""
+        """Replay a step. The first steps run in a separate stream, and the next one is captured."""
         if self._early < WARM_UP:
             self._early += 1
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
@@ -199,17 +199,17 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def autocast(plan: TrainingPlan) -> AbstractContextManager[Any]:
-    """The plan's precision, as a context."""
+    """Context with the plan's precision."""
     if plan.precision == "fp32":
         return nullcontext()
-    # Without the cache of converted weights: a graph replays the conversion, and must not keep the first step's.
+    # Without the cache of converted weights, or a graph would replay steps with the weights of the first.
     return torch.autocast(torch.device(plan.device).type, dtype=PRECISIONS[plan.precision], cache_enabled=False)
 
 
 def reset_state(optimizer: torch.optim.Optimizer) -> None:
-    """Reset an optimiser's state to zero, as before its first step, in place so that captured CUDA graphs see it.
+    """Reset an optimiser's state to zero, as before its first step, in place, where captured CUDA graphs read it.
 
-    In a training loop of your own, call it once ``objective.warm_up`` steps are done, unless that is 0.
+    In your own training loop, call it after ``objective.warm_up`` steps, unless that is 0.
 
     Parameters
     ----------
