@@ -12,7 +12,7 @@ from toporo.training import TrainingPlan, pick_device
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rounds": 0}, "rounds is 0: expected at least 1"),
+        ({"rounds": 2.5}, "rounds is 2.5: expected a whole number of at least 1"),
         ({"evaluate_every": 0}, "evaluate_every is 0"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0: expected a positive number"),
         ({"learning_rate": math.inf}, "learning_rate is inf"),

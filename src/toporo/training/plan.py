@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from toporo.checks import number, one_of, positive, whole
+from toporo.checks import non_negative, number, one_of, positive, whole
 from toporo.errors import SettingError
 from toporo.training.average import SWAD
 from toporo.types import Record
@@ -55,10 +55,9 @@ class TrainingPlan:
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "evaluate_every"):
-            number(getattr(self, name), name, "at least 1", least=1)
-        for name in ("weight_decay", "seed"):
-            number(getattr(self, name), name, "at least 0", least=0)
+        for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
+            whole(getattr(self, name), name, least)
+        non_negative(self.weight_decay, "weight_decay")
         number(self.checkpoint_seconds, "checkpoint_seconds", "at least 0", least=0, infinite=True)
         positive(self.learning_rate, "learning_rate")
         one_of(self.unit, "unit", UNITS)

@@ -64,8 +64,7 @@ class Stepper:
         self.average = make_average(network, batches.steps(plan, after) if isinstance(after, int) else after)
         #: Steps done, also before a run was resumed.
         self.done = 0
-        self._loss, self._prepare = loss, batches.prepare
-        self._forward = _forward
+        self._loss, self._forward, self._prepare = loss, _forward, batches.prepare
         if plan.graph:
             self._forward = _compiled(_forward)
             self._prepare = None if batches.prepare is None else _compiled(batches.prepare)
