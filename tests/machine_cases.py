@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info
 
 import toporo
 from toporo.machine import one_thread, signals_held
@@ -70,12 +70,6 @@ def test_one_thread_within_another_and_after_an_error() -> None:
         _ = 1 // 0
 
 
-def test_what_is_not_asked_for_keeps_its_threads() -> None:
-    with one_thread():
-        assert torch.get_num_threads() == 3
-        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "openmp"} == {3}
-
-
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)], ids=str)
 def test_threads_that_overlap_leave_all_as_it_was(order: tuple[int, ...]) -> None:
     """All in, then out in this order: the first to come need not be the last to go."""
@@ -89,16 +83,6 @@ def test_threads_that_overlap_leave_all_as_it_was(order: tuple[int, ...]) -> Non
             assert blas() == {1}, f"after {place} of 3 had left"
             pools[number].submit(blocks[number].__exit__, None, None, None).result()
         assert [pool.submit(torch.get_num_threads).result() for pool in pools] == [3, 3, 3]
-
-
-def test_a_library_that_comes_with_an_import_is_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something that was set back behind our back stands for a library that was not there at first."""
-    with one_thread():
-        with threadpool_limits(3):
-            monkeypatch.setitem(sys.modules, "toporo_no_such_module", toporo)
-            with one_thread():
-                assert blas() == {1}
-        assert blas() == {1}
 
 
 def test_eight_threads_fit_at_once_and_give_the_same_models() -> None:

@@ -9,12 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,8 +49,6 @@ def fail(kind: str) -> None:
         raise UnknownNameError("method", "emr", ["erm", "irm"])
     if kind == "disk":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.part")
-    if kind == "braces":
-        raise ValueError("cannot read {path} {0}")
     if kind == "own":
 
         class Odd(Exception):
@@ -132,26 +128,6 @@ def test_a_cluster_that_is_not_there_is_an_error_at_once() -> None:
 
 
 @needs_ray
-def test_a_server_that_is_not_ray_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seam, "PATIENCE", 1.0)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            connection.close()
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        with pytest.raises(TopoRoError, match="something else than Ray answers"), cluster(f"127.0.0.1:{port}"):
-            pass
-        thread.join()
-        with pytest.raises(TopoRoError, match=r"no Ray cluster answers.*timed out"), cluster(f"127.0.0.1:{port}"):
-            pass
-
-
-@needs_ray
 def test_a_machine_without_toporo_can_say_so() -> None:
     """The question travels whole: it needs nothing of toporo where it is asked."""
     from ray import cloudpickle
@@ -164,22 +140,6 @@ def test_a_machine_without_toporo_can_say_so() -> None:
     there = eval(done.stdout)
     assert there.keys() >= {"Python", "numpy", "torch"}
     assert seam._differences("node b", there) == ["node b has no toporo"]
-
-
-@needs_ray
-def test_what_a_machine_reports_is_shown_as_it_is() -> None:
-    """Braces in it are no places for other text."""
-    node = {"Alive": True, "Resources": {"CPU": 1}, "NodeID": "ab" * 28}
-    node |= {"NodeManagerHostname": "b", "NodeManagerAddress": "10.0.0.2"}
-    task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: "answer"))
-    ray = SimpleNamespace(
-        nodes=lambda: [node],
-        remote=lambda **_: lambda _: task,
-        wait=lambda asked, **_: (asked, []),
-        get=lambda _: fail("braces"),
-    )
-    with pytest.raises(TopoRoError, match=r"node b .*: cannot read \{path\} \{0\}\. Install there.*toporo==\d"):
-        seam._probe(ray)
 
 
 # ---------------------------------------------------------------- with Ray

@@ -133,12 +133,6 @@ def test_permissions_stay_and_new_ones_honour_the_umask(tmp_path: Path) -> None:
     assert [path.stat().st_mode & 0o777 for path in (old, new)] == [0o600, 0o640]
 
 
-def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path: Path) -> None:
-    target = tmp_path / ("é" * 127)
-    write_text(target, "x")
-    assert [path.name for path in tmp_path.iterdir()] == [target.name]
-
-
 def test_content_is_on_the_disk_before_the_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
     flush, rename = os.fsync, Path.replace

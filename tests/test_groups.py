@@ -8,20 +8,21 @@ import json
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toporo.errors import DataError, GroupMismatchError, TopoRoError
-from toporo.groups import GroupIds, Groups, name_from_json, name_to_json, plain_name
+from toporo.groups import Groups, name_from_json, name_to_json, plain_name
 
 parts = st.text(max_size=3) | st.integers(-20, 20)
 names = parts | st.tuples(parts, parts) | st.tuples(st.tuples(parts), parts)
 columns = st.lists(names, min_size=1, max_size=12)
 quick = settings(deadline=None, max_examples=60)
 
-MISSING = [None, float("nan"), np.float32("nan"), np.datetime64("NaT")]
+MISSING = [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NA, pd.NaT]
 
 
 # ---------------------------------------------------------------------- the order of the names
@@ -32,6 +33,9 @@ MISSING = [None, float("nan"), np.float32("nan"), np.datetime64("NaT")]
 def test_order_depends_on_the_names_and_not_on_the_order_they_were_met_in(column: list[Any], random: Any) -> None:
     shuffled = random.sample(column, len(column))
     assert Groups(shuffled).names == Groups(column).names
+    assert Groups(shuffled) == Groups(column)
+    assert hash(Groups(shuffled)) == hash(Groups(column))
+    assert Groups([10, 2, 1, 2]).names == (1, 2, 10)  # by value, not as text
 
 
 @pytest.mark.parametrize(
@@ -47,18 +51,6 @@ def test_order_is_canonical_for_awkward_names_too(column: list[Any]) -> None:
     assert {Groups(order).names for order in itertools.permutations(column)} == {Groups(column).names}
 
 
-def test_names_of_one_kind_are_sorted() -> None:
-    assert Groups(["PA", "NY", "PA"]).names == ("NY", "PA")
-    assert Groups([10, 2, 1]).names == (1, 2, 10)  # by value, not as text
-
-
-def test_equality_and_hash_are_by_names() -> None:
-    assert Groups("ab") == Groups(["b", "a", "a"])
-    assert hash(Groups("ab")) == hash(Groups("ba"))
-    assert Groups("ab") != Groups("abc")
-    assert Groups("ab") != ("a", "b")
-
-
 # ---------------------------------------------------------------------- encode and decode
 
 
@@ -69,16 +61,7 @@ def test_decode_inverts_encode(column: list[Any]) -> None:
     codes = groups.encode(column)
     assert codes.dtype == np.int64
     assert groups.decode(codes) == column
-
-
-@quick
-@given(columns)
-def test_of_gives_every_row_its_group(column: list[Any]) -> None:
-    ids = Groups.of(column)
-    assert isinstance(ids, GroupIds)
-    assert len(ids) == len(column)
-    assert ids.names == column
-    assert set(ids.groups) == set(column)
+    assert Groups.of(column).names == column
 
 
 @quick
@@ -109,12 +92,6 @@ def test_torch_labels_are_groups_by_value() -> None:
     assert ids.codes.tolist() == [1, 1, 0]
 
 
-def test_ids_carry_torch_codes() -> None:
-    ids = GroupIds(torch.tensor([1, 0]), Groups("ab")).to(torch.int32)
-    assert ids.codes.dtype == torch.int32
-    assert ids.names == ["b", "a"]
-
-
 def test_unknown_labels_are_listed_beside_the_known_ones() -> None:
     with pytest.raises(
         GroupMismatchError, match=r"2 unknown group\(s\): '1', 'x'\. Known groups: 1, 2\..*1 is not '1'"
@@ -143,34 +120,16 @@ def test_align_joins_by_name_whatever_the_order_of_the_mapping(unique: list[Any]
     assert groups.named(aligned) == value
 
 
-def test_align_takes_numpy_names() -> None:
-    assert Groups([1, 2]).align({np.int64(2): 0.7, np.int64(1): 0.3}).tolist() == [0.3, 0.7]
-
-
 def test_a_mismatch_lists_what_is_missing_and_what_is_extra() -> None:
     with pytest.raises(GroupMismatchError) as caught:
         Groups(["NY", "PA", "OH"]).align({"NY": 1.0, "XX": 2.0, "AA": 3.0}, what="the prior")
     message = str(caught.value)
     assert "In the data but not in the prior: 'OH', 'PA'." in message
     assert "In the prior but not in the data: 'AA', 'XX'." in message
-
-
-@pytest.mark.parametrize(
-    ("given_names", "present", "absent"),
-    [
-        (["a"], "not in the values: 'b'", "not in the data"),
-        (["a", "b", "c"], "not in the data: 'c'", "not in the values"),
-    ],
-)
-def test_a_one_sided_mismatch_names_that_side_only(given_names: list[str], present: str, absent: str) -> None:
     with pytest.raises(GroupMismatchError) as caught:
-        Groups("ab").require_same(given_names)
-    assert present in str(caught.value)
-    assert absent not in str(caught.value)
-
-
-def test_require_same_accepts_the_same_groups_in_any_order() -> None:
-    assert Groups("ab").require_same(["b", "a", "b"]) is None
+        Groups("ab").require_same(["b", "a", "b", "c"])
+    assert "not in the data: 'c'" in str(caught.value)
+    assert "not in the values" not in str(caught.value)
 
 
 # ---------------------------------------------------------------------- names that are none
@@ -181,18 +140,6 @@ def test_require_same_accepts_the_same_groups_in_any_order() -> None:
 def test_missing_names_are_refused(make: Any, missing: Any) -> None:
     with pytest.raises(DataError, match="group name is missing"):
         make(["a", missing])
-
-
-def test_pandas_missing_values_are_refused() -> None:
-    pandas = pytest.importorskip("pandas")
-    for missing in (pandas.NA, pandas.NaT):
-        with pytest.raises(DataError, match="group name is missing"):
-            Groups(["a", missing])
-
-
-def test_nan_in_a_numpy_column_is_refused() -> None:
-    with pytest.raises(DataError, match="group name is missing"):
-        Groups.of(np.array([1.0, np.nan]))
 
 
 @pytest.mark.parametrize("unhashable", [["a"], {"a": 1}, np.array([1])], ids=["list", "dict", "array"])
@@ -222,12 +169,6 @@ def test_json_gives_the_same_name_back(name: Any) -> None:
     back = name_from_json(json.loads(json.dumps(name_to_json(name))))
     assert back == name
     assert type(back) is type(name)
-
-
-def test_numpy_scalars_inside_tuples_can_be_written() -> None:
-    """A pandas groupby over two columns hands out such names."""
-    (name,) = Groups([(np.int64(2019), np.str_("NY"))])
-    assert json.loads(json.dumps(name_to_json(name))) == {"tuple": [2019, "NY"]}
 
 
 @pytest.mark.parametrize("name", [frozenset("a"), b"NY", ("a", b"NY")])

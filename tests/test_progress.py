@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toporo import progress
-from toporo.progress import Progress, Watch, all_quiet, tracked
+from toporo.progress import Progress, Watch, tracked
 
 
 class Terminal(io.StringIO):
@@ -48,15 +48,6 @@ def test_a_function_is_told_every_step(capsys: pytest.CaptureFixture[str], caplo
     assert caplog.messages == []
 
 
-def test_what_the_function_raises_stops_the_work() -> None:
-    def stop(done: int, total: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(3, stop)
-
-
 def test_false_is_silence(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,32 +60,19 @@ def test_false_is_silence(
     assert caplog.messages == []
 
 
-def test_true_is_a_bar_on_standard_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("show", [True, None])
+def test_on_a_terminal_there_is_a_bar_on_standard_error(
+    show: bool | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "toporo")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    run(3, True)
+    run(3, show)
     assert "about to count" in terminal.getvalue()
     assert "counting sheep" in terminal.getvalue()
     assert capsys.readouterr().out == ""
-    assert caplog.messages == []
-
-
-def test_true_in_a_file_is_what_was_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """A bar is for a terminal; its control codes would litter a file."""
-    run(3, True)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.strip() == "about to count"
-
-
-def test_none_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "toporo")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    run(3, None)
-    assert "about to count" in terminal.getvalue()
-    assert "counting sheep" in terminal.getvalue()
     assert caplog.messages == []
 
 
@@ -116,26 +94,6 @@ def test_lines_in_the_log_come_now_and_then(caplog: pytest.LogCaptureFixture, cl
     clock(1.0)
     run(60, None)
     assert 3 <= len(caplog.messages) - 1 <= 6
-
-
-def test_without_standard_error_there_is_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As under pythonw."""
-    caplog.set_level(logging.INFO, "toporo")
-    monkeypatch.setattr(sys, "stderr", None)
-    run(3, None)
-    assert caplog.messages == ["about to count"]
-
-
-def test_the_bar_goes_when_the_work_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with Progress("counting sheep", 3, True) as bar:
-        assert bar._bar._bar.live.is_started
-    assert not bar._bar._bar.live.is_started
-    with pytest.raises(ZeroDivisionError), Progress("counting sheep", 3, True) as bar:
-        _ = 1 // 0
-    assert not bar._bar._bar.live.is_started
 
 
 # ---------------------------------------------------------------- whoever waits
@@ -198,23 +156,6 @@ def test_the_rest_is_counted_down_between_steps(monkeypatch: pytest.MonkeyPatch)
         assert watch.line() == "resting: 100 %, 1 s left"
 
 
-def test_work_that_was_given_up_is_forgotten() -> None:
-    with Watch("working", quiet=True) as watch:
-        with pytest.raises(ZeroDivisionError):
-            sum(1 // place for place in tracked(range(2), "counting sheep"))
-        assert watch.line() == "working"
-
-
-def test_without_a_watch_tracked_work_is_silent(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, clock: Any
-) -> None:
-    caplog.set_level(logging.INFO, "toporo")
-    clock(60)
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    assert list(tracked("abc", "counting sheep")) == list("abc")
-    assert (terminal.getvalue(), caplog.messages, capsys.readouterr()) == ("", [], ("", ""))
-
-
 def test_short_work_flashes_no_bar(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "toporo")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
@@ -243,18 +184,6 @@ def test_a_watch_draws_a_bar_on_a_terminal_and_takes_it_away(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_narrow_terminal_has_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    with Watch("working"), Progress("counting a great many sheep", 2, False) as counting:
-        counting.step()
-        until(lambda: "counting a great many … 50 %, 1 s left" in terminal.getvalue())
-    assert "━" not in terminal.getvalue()
-
-
-@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
 def test_a_watch_writes_lines_where_there_is_no_bar(
     term: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -278,17 +207,3 @@ def test_a_quiet_watch_silences_the_parts(monkeypatch: pytest.MonkeyPatch, caplo
         run(3, None)
         time.sleep(0.05)
     assert (terminal.getvalue(), caplog.messages) == ("", [])
-
-
-def test_quiet_is_known_below() -> None:
-    assert not all_quiet()
-    for quiet in (True, False):
-        with Watch("working", quiet=quiet):
-            assert all_quiet() == quiet
-
-
-def test_a_function_is_told_under_a_watch_too() -> None:
-    told: list[tuple[int, int]] = []
-    with Watch("working", quiet=True):
-        run(2, lambda done, total: told.append((done, total)))
-    assert told == [(1, 2), (2, 2)]
