@@ -157,7 +157,7 @@ net = torch.nn.Linear(2, 2)
 from tests.paper.tiny_images import write_tiny
 from toporo.paper.image_folder import ImageFolder
 cameras = ("new_camera", "old_camera", "other_camera")
-write_tiny(Path(), ImageFolder("photos", "Photos", ("photos",), cameras))
+write_tiny(Path(), ImageFolder("photos", "Photos", "photos", cameras))
 """,
 }
 BEFORE["README: If you have a map of your groups, or none"] = BEFORE["guide: No map"]
