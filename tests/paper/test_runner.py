@@ -190,14 +190,6 @@ def test_a_model_that_is_damaged_before_the_report_is_an_error(small: Protocol, 
         write_report(outcome, tmp_path)
 
 
-def test_of_two_processes_with_the_same_run_the_first_one_counts(small: Protocol, tmp_path: Path) -> None:
-    outcome = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
-    run, files = outcome.runs[0], sorted((tmp_path / "runs").iterdir())
-    before = [path.read_bytes() for path in files]
-    assert Store(tmp_path).write(run, {"key": run.key, "of": "another"}, b"another") == outcome.records[0]
-    assert [path.read_bytes() for path in files] == before
-
-
 # ---------------------------------------------------------------- processes
 
 

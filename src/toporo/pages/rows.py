@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,10 +27,12 @@ from toporo.pages.charts import (
     log_ticks,
     stroke,
 )
-from toporo.tables.resample import Interval
 from toporo.text import short_name, sign_width
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, mark_group
 from toporo.types import Array
+
+if TYPE_CHECKING:
+    from toporo.tables.resample import Interval
 
 #: Inches of a row.
 ROW = 0.2

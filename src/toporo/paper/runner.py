@@ -258,7 +258,8 @@ class Runner:
                 calls = ((run, data[run.fingerprint], store, self.runtime) for run in unclaimed)
                 with closing(_in_processes(calls, self.workers or cores())) as results:
                     for run, (record, model) in results:
-                        yield run, store.write(run, record, model)
+                        store.write(run, record, model)
+                        yield run, record
                         pending = [other for other in pending if other.key != run.key]
             for run in list(pending):
                 if (stored := store.read(run)) is not None:
@@ -277,8 +278,6 @@ def _set_aside_damaged(run: Run, store: Store) -> None:
     for path in store.checkpoints(run):
         try:
             read_checkpoint(path)
-        except FileNotFoundError:
-            pass
         except DataError as error:
             set_aside(path, str(error).removesuffix(" Delete it to start over."))
 

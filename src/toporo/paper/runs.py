@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from toporo.errors import DataError, warn
-from toporo.files import locked, read_json, sha256, write_text, write_whole
+from toporo.files import read_json, sha256, write_text, write_whole
 from toporo.paper.protocols import BenchMethod, Protocol
 from toporo.types import Record
 
@@ -33,8 +33,6 @@ PROTOCOL_FIELDS_NOT_IN_KEY = (
     "rules", "headline", "average",
 )  # fmt: skip
 METHOD_FIELDS_NOT_IN_KEY = ("title", "control", "everywhere", "uses", "baseline", "varies")
-#: Training phases that leave checkpoints: of the network that provides features for a topology, and of the method.
-PHASES = ("features", "main")
 #: Ending of the file with a topology that the runs of a seed share.
 TOPOLOGY = "topology.json"
 
@@ -106,8 +104,8 @@ class Store:
         return self.folder / f"{run.key}.{ending}"
 
     def checkpoints(self, run: Run) -> list[Path]:
-        """Return the paths of a run's checkpoints."""
-        return [self.path(run, f"{phase}.checkpoint") for phase in PHASES]
+        """Return the checkpoints that a run has left."""
+        return sorted(self.folder.glob(f"{run.key}.*.checkpoint"))
 
     def shared(self, run: Run, ending: str) -> Path:
         """Return the path of a file that all runs of a seed share: one of the baseline's files."""
@@ -127,16 +125,12 @@ class Store:
             return None
         return None if self.with_networks and not record.get("network_kept", True) else record
 
-    def write(self, run: Run, record: Record, model: bytes) -> Record:
-        """Store record and model, delete checkpoints, and return the record: another process's if it was first."""
-        with locked(self.folder):
-            done = self.read(run)
-            if done is None:
-                write_bytes(self.path(run, "safetensors"), model)
-                write_sealed(self.path(run, "json"), {**record, "model": hashlib.sha256(model).hexdigest()})
+    def write(self, run: Run, record: Record, model: bytes) -> None:
+        """Store record and model, and delete checkpoints."""
+        write_whole(self.path(run, "safetensors"), lambda stream: stream.write(model))
+        write_sealed(self.path(run, "json"), {**record, "model": hashlib.sha256(model).hexdigest()})
         for path in self.checkpoints(run):
             path.unlink(missing_ok=True)
-        return done or record
 
     def tensors(self, run: Run) -> dict[str, npt.NDArray[Any]]:
         """Return the stored tensors of a run's model."""
@@ -150,11 +144,6 @@ class Store:
 
 
 # ---------------------------------------------------------------------- files with a checksum
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    write_whole(path, lambda stream: stream.write(content))
 
 
 def write_sealed(path: Path, content: Record) -> None:
