@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from toporo.data.grouped import GroupedData, Split
 from toporo.errors import SettingError, UnknownNameError
-from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, Predict, mean_of_groups, random_split
+from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, RuleOfThumb, mean_of_groups, random_split
 from toporo.paper.protocols import Protocol, Variant
 from toporo.registry import Registry
 from toporo.topology.prior import Prior
@@ -135,7 +135,7 @@ class Benchmark:
     split: Callable[[BenchmarkData, int, float], Split] = random_split
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups
     priors: Mapping[str, Callable[[BenchmarkData], Prior]] = field(default_factory=dict)
-    rules: Mapping[str, Callable[[GroupedData, BenchmarkData], Predict]] = field(default_factory=dict)
+    rules: Mapping[str, Callable[[GroupedData, BenchmarkData], RuleOfThumb]] = field(default_factory=dict)
     vision: Vision | None = None
     origin: Callable[[str, Mapping[str, Any]], str] = _known_source
     remarks: Callable[[Sequence[BenchmarkData]], list[str]] = lambda loaded: []

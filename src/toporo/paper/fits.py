@@ -400,4 +400,5 @@ def _solved(given: Assignment, prior: Prior | None, settings: Mapping[str, Any],
 @FITS.register("rule")
 def _rule_of_thumb(given: Assignment) -> Fitted:
     """Apply a written prediction rule, which is not fitted: the benchmark's rule of the method's name."""
-    return _measured(given, given.benchmark.rules[given.method.name](given.train, given.loaded))
+    rule = given.benchmark.rules[given.method.name](given.train, given.loaded)
+    return _measured(given, rule.predict, tensors={name: torch.as_tensor(value) for name, value in rule.kept.items()})

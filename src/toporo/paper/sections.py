@@ -6,12 +6,12 @@ figures of its own.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from toporo import pages
 from toporo.groups import name_from_json
@@ -36,6 +36,11 @@ Sections: TypeAlias = "list[pages.render.Section]"
 # ---------------------------------------------------------------------- values from records
 
 
+def styles(protocol: Protocol) -> dict[str, dict[str, Any]]:
+    """Return colour and dash of every network's line by its title, the same in all figures of a report."""
+    return pages.charts.line_styles(method.title for method in protocol.get_methods() if method.trained)
+
+
 def of_method(records: Sequence[Record], method: str) -> list[Record]:
     """Return the runs of a method."""
     return [record for record in records if record["method"] == method]
@@ -46,6 +51,13 @@ def lowest_seeds(records: Sequence[Record]) -> dict[str, Record]:
     return {record["method"]: record for record in reversed(records)}
 
 
+def metrics_of(entry: Record) -> dict[str, Any]:
+    """Return the metrics of an evaluation, with group names as in the data."""
+    from toporo.training import RoundRecord  # torch takes seconds that loading a data set need not wait for
+
+    return RoundRecord.from_dict(entry).metrics
+
+
 def weights_of(entry: Record) -> ByGroup:
     """Return the groups' weights at an evaluation."""
     return {name_from_json(name): weight for name, weight in entry["weights"]}
@@ -53,12 +65,12 @@ def weights_of(entry: Record) -> ByGroup:
 
 def mean_by_group(each: Sequence[Mapping[Any, float | None]]) -> ByGroup:
     """Return values by group, mean over runs; NaN where one of them has none."""
-    return {name: float(np.mean(_floats([values.get(name) for values in each]))) for name in each[0]}
+    return {name: float(np.mean([number(values.get(name)) for values in each])) for name in each[0]}
 
 
 def last_metrics(runs: Sequence[Record], key: str) -> ByGroup:
     """Return a metric by group after the last round, mean over runs."""
-    return mean_by_group([_metrics(run["history"][-1])[key] for run in runs])
+    return mean_by_group([metrics_of(run["history"][-1])[key] for run in runs])
 
 
 def last_weights(runs: Sequence[Record]) -> ByGroup:
@@ -66,41 +78,30 @@ def last_weights(runs: Sequence[Record]) -> ByGroup:
     return mean_by_group([weights_of(run["history"][-1]) for run in runs])
 
 
-def _metrics(entry: Record) -> dict[str, Any]:
-    """Return the metrics of an evaluation, with group names as in the data."""
-    from toporo.training import RoundRecord  # torch takes seconds that loading a data set need not wait for
-
-    return RoundRecord.from_dict(entry).metrics
-
-
-def _evaluations(record: Record) -> list[Record]:
-    return [entry for entry in record["history"] if entry["metrics"]]
+def counted(protocol: Protocol, record: Record) -> dict[str, Any]:
+    """Return the metrics of the evaluation that the protocol's rule selects."""
+    metrics = [metrics_of(entry) for entry in record["history"] if entry["metrics"]]
+    return select(metrics, protocol.headline, protocol.better)
 
 
-def _selected(protocol: Protocol, runs: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return the metrics of each run's evaluation that the protocol's rule selects."""
-    metrics = [[_metrics(entry) for entry in _evaluations(run)] for run in runs]
-    return [select(history, protocol.headline, protocol.better) for history in metrics]
+def number(value: float | None, scale: float = 1.0) -> float:
+    """Return a scaled number; NaN for None."""
+    return math.nan if value is None else scale * float(value)
 
 
-def _floats(values: Sequence[Any], scale: float = 1.0) -> npt.NDArray[np.float64]:
-    """Return scaled numbers; NaN for None."""
-    return scale * np.array(values, dtype=np.float64)
-
-
-def _scores(part: Results, metric: Metric, methods: Sequence[BenchMethod]) -> list[pages.figures.Score]:
+def scores(part: Results, metric: Metric, methods: Sequence[BenchMethod]) -> list[pages.figures.Score]:
     """Return each method's values by seed under the protocol's rule, and the paper's figure."""
     chosen = {name: row for (_, name), row in part.headlines(metric.name).items()}
     return [
-        pages.figures.Score(method.title, _finite(row.per_seed), row.paper, method.control)
+        pages.figures.Score(
+            method.title,
+            tuple(value for value in row.per_seed if math.isfinite(number(value))),
+            row.paper,
+            method.control,
+        )
         for method in methods
         if (row := chosen.get(method.name)) is not None
     ]
-
-
-def _finite(values: Sequence[Any]) -> tuple[float, ...]:
-    numbers = _floats(values)
-    return tuple(numbers[np.isfinite(numbers)].tolist())
 
 
 # ---------------------------------------------------------------------- sections
@@ -125,23 +126,26 @@ def section(part: Results, name: str, title: str, text: str, figure: Figure | Ta
     return [pages.charts.figure_section(file_name(name, part.variant.name), title, text, figure)]
 
 
+def title_of(method: BenchMethod | None) -> str | None:
+    """Return a method's title, if there is a method."""
+    return None if method is None else method.title
+
+
 def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def scores_section(part: Results) -> Sections:
+def scores_section(part: Results, text: str = "") -> Sections:
     """Show every metric by method, one panel each."""
-    protocol = part.protocol
-    panels = {metric.name: _scores(part, metric, protocol.main_methods) for metric in protocol.metrics}
+    protocol, methods = part.protocol, part.protocol.main_methods
+    panels = {metric.name: scores(part, metric, methods) for metric in protocol.metrics}
     panels = {title: each for title, each in panels.items() if any(s.values or s.paper is not None for s in each)}
     if not panels:
         return []
     figure = pages.figures.method_scores(
-        panels,
-        reference=protocol.baseline.title if protocol.baseline else None,
-        highlight=[protocol.learned.title] if protocol.learned else [],
+        panels, reference=title_of(protocol.baseline), highlight=[m.title for m in (protocol.learned,) if m]
     )
-    words = f"{_capital(when(protocol))}; each panel has an axis of its own. Controls are pale."
+    words = f"{_capital(when(protocol))}; each panel has an axis of its own. Controls are pale.{text}"
     return section(part, "scores", "Scores by method", words, figure)
 
 
@@ -161,16 +165,16 @@ def topology_section(part: Results) -> Sections:
 
 def learned_section(part: Results) -> Sections:
     """Show the learned topology and its prior over seeds."""
-    method, learned, what = part.protocol.learned, part.learned_topologies(), part.benchmark.group
-    if method is None or learned is None:
+    learned, what = part.learned_topologies(), part.benchmark.group
+    if learned is None:
         return []
     text = (
-        f"Training {what}s that {method.title} joins by the distances between their ERM features; the {what} held out "
-        "takes no part. Every seed has its own features and so its own topology: a thin edge is in few of them. The "
-        "prior on the right follows from the centralities."
+        f"Training {what}s that {title_of(part.protocol.learned)} joins by the distances between their ERM features; "
+        f"the {what} held out takes no part. Every seed has its own features and so its own topology: a thin edge is "
+        "in few of them. The prior on the right follows from the centralities."
     )
     if learned.kept:
-        shown = [f"{a}–{b} {100 * share:.0f} %" for (a, b), share in learned.kept.items()]
+        shown = [f"{a}–{b} {share:.0%}".replace("%", " %") for (a, b), share in learned.kept.items()]
         more = f", … ({len(shown)} pairs in all)" if len(shown) > SHOWN_PAIRS else ""
         text += f" Of all resamples of the rows, so many join two: {', '.join(shown[:SHOWN_PAIRS])}{more}."
     figure = pages.figures.learned_topology(learned, what=what)
@@ -200,45 +204,54 @@ def weights_section(part: Results) -> Sections:
 
 def curves_section(part: Results, panels: Mapping[str, str], title: str, text: str, *, log: bool = False) -> Sections:
     """Show metrics (label to key) over the rounds, in the unit of the table."""
-    protocol, scale = part.protocol, part.protocol.whole.scale
-    runs = {m.title: of_method(part.records, m.name) for m in protocol.main_methods if m.trained}
-    runs = {title: records for title, records in runs.items() if records}
-    if not runs:
+    methods = [m for m in part.protocol.main_methods if m.trained and of_method(part.records, m.name)]
+    if not methods:
         return []
-    at = [entry["round"] for entry in _evaluations(next(iter(runs.values()))[0])]
+    scale = part.protocol.whole.scale
+    first = of_method(part.records, methods[0].name)[0]
+    at = [entry["round"] for entry in first["history"] if entry["metrics"]]
     curves = {
         label: {
-            title: _floats([[e["metrics"].get(key) for e in _evaluations(run)] for run in records], scale)
-            for title, records in runs.items()
+            method.title: np.array(
+                [
+                    [number(entry["metrics"].get(key), scale) for entry in run["history"] if entry["metrics"]]
+                    for run in of_method(part.records, method.name)
+                ]
+            )
+            for method in methods
         }
         for label, key in panels.items()
     }
-    # The same colours and dashes in all figures of a report.
-    styles = pages.charts.line_styles(method.title for method in protocol.get_methods() if method.trained)
-    figure = pages.figures.metrics_by_epoch(curves, at, styles, moment=protocol.moment, log=log)
-    return section(part, protocol.unit, title, text, figure)
+    figure = pages.figures.metrics_by_epoch(curves, at, styles(part.protocol), moment=part.protocol.moment, log=log)
+    return section(part, part.protocol.unit, title, text, figure)
 
 
 def groups_section(part: Results) -> Sections:
     """Show the metric in the groups held out and, on their validation rows, in the others."""
     protocol, what = part.protocol, part.benchmark.group
     scale, label = protocol.whole.scale, protocol.whole.name
-    values: dict[str, ByGroup] = {}
-    for method in protocol.main_methods:
-        if runs := of_method(part.records, method.name):
-            metrics = _selected(protocol, runs)
-            means = mean_by_group([{**m.get("validation_by_group", {}), **m.get("by_group", {})} for m in metrics])
-            values[method.title] = {name: scale * value for name, value in means.items()}
-    names = {name for by_group in values.values() for name in by_group}
+    values = {
+        method.title: {name: scale * value for name, value in _by_group(protocol, runs).items()}
+        for method in protocol.main_methods
+        if (runs := of_method(part.records, method.name))
+    }
+    names = dict.fromkeys(name for by_group in values.values() for name in by_group)
     order = [name for name in (*part.loaded.train, *part.loaded.test) if name in names]
     if not 2 <= len(order) <= MOST_COLUMNS:
         return []
-    table = pages.figures.group_table(values, order, label=label, digits=1 if scale > 1 else 2, marked=part.loaded.test)
+    figure = pages.figures.group_table(
+        values, order, label=label, digits=1 if scale > 1 else 2, marked=part.loaded.test
+    )
     text = (
         f"{_capital(when(protocol))}, mean over seeds; the best of each column is bold. Groups other than the {what} "
         f"held out are measured on their validation rows. A dash: not defined in some seed."
     )
-    return section(part, "groups", f"{_capital(label)} in every {what}", text, table)
+    return section(part, "groups", f"{_capital(label)} in every {what}", text, figure)
+
+
+def _by_group(protocol: Protocol, runs: Sequence[Record]) -> ByGroup:
+    each = [counted(protocol, run) for run in runs]
+    return mean_by_group([{**m.get("validation_by_group", {}), **m.get("by_group", {})} for m in each])
 
 
 def penalty_section(part: Results) -> Sections:
@@ -246,27 +259,28 @@ def penalty_section(part: Results) -> Sections:
     protocol, metric, learned = part.protocol, part.protocol.whole, part.protocol.learned
     if learned is None:
         return []
-    runs: dict[float, list[Record]] = {}
-    for method in protocol.get_methods():
-        # Of two methods with the same λ, the one that is there to vary it comes last.
-        if learned.name in (method.name, method.varies) and (records := of_method(part.records, method.name)):
-            runs[float(method.settings["penalty"])] = records
-    runs.pop(0.0, None)  # has no place on a logarithmic axis
-    if len(runs) < 2:
-        return []
-    selected = {penalty: _selected(protocol, runs[penalty]) for penalty in sorted(runs)}
-    curves = {
-        f"{learned.title}, {title}": {
-            penalty: list(values)
-            for penalty, metrics in selected.items()
-            if (values := _finite([metric.scale * m[key] if m.get(key) is not None else None for m in metrics]))
-        }
-        for title, key in (("test", "test"), (f"validation, training {part.benchmark.group}s", "validation"))
+    own = [method for method in protocol.get_methods() if learned.name in (method.name, method.varies)]
+    # Of two methods with the same λ, the one that is there to vary it comes last.
+    by_penalty = {float(method.settings.get("penalty", 0.0)): method.name for method in own}
+    penalties = {
+        name: value
+        for value, name in sorted(by_penalty.items())
+        if 0 < value < math.inf and of_method(part.records, name)
     }
+    if len(penalties) < 2:
+        return []
+    curves: dict[str, dict[float, list[float]]] = {}
+    for title, key in (("test", "test"), (f"validation, training {part.benchmark.group}s", "validation")):
+        values = {
+            value: [number(counted(protocol, run).get(key), metric.scale) for run in of_method(part.records, name)]
+            for name, value in penalties.items()
+        }
+        known = {value: [v for v in each if math.isfinite(v)] for value, each in values.items()}
+        curves[f"{learned.title}, {title}"] = {value: each for value, each in known.items() if each}
     if not any(curves.values()):
         return []
     others = [m for m in protocol.main_methods if m.baseline or m.uses == {WORST_CASE}]
-    references = {f"{score.title}, test": score.mean for score in _scores(part, metric, others) if score.values}
+    references = {f"{score.title}, test": score.mean for score in scores(part, metric, others) if score.values}
     text = (
         f"TRO with the learned topology for several λ, {when(protocol)}, mean ± sd over seeds. λ may be chosen by the "
         "validation line alone; the test line shows how much depends on it."

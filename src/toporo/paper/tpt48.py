@@ -26,7 +26,7 @@ from toporo.errors import DatasetNotFoundError, UnknownNameError, listed
 from toporo.files import sha256
 from toporo.paper import nclimdiv
 from toporo.paper.base import Benchmark, BenchmarkTable, register
-from toporo.paper.loaded import BenchmarkData, ByGroup, Predict, check_published, check_source, find_data
+from toporo.paper.loaded import BenchmarkData, ByGroup, RuleOfThumb, check_published, check_source, find_data
 from toporo.paper.nclimdiv import HOW_TO_GET, MONTHS, STATES, YEARS
 from toporo.paper.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod, Metric, Protocol, Variant
 from toporo.paper.results import Results
@@ -190,12 +190,12 @@ def _mean_by_hop(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:
 # ---------------------------------------------------------------------- rules of thumb
 
 
-def _persistence(train: GroupedData, loaded: BenchmarkData) -> Predict:  # noqa: ARG001  # rules share a signature
+def _persistence(train: GroupedData, loaded: BenchmarkData) -> RuleOfThumb:  # noqa: ARG001  # rules share a signature
     """Predict the last month of the input for every month."""
-    return lambda x: np.repeat(x[:, -1:], train.y.shape[1], axis=1)
+    return RuleOfThumb(lambda x: np.repeat(x[:, -1:], train.y.shape[1], axis=1))
 
 
-def _climatology(train: GroupedData, loaded: BenchmarkData) -> Predict:
+def _climatology(train: GroupedData, loaded: BenchmarkData) -> RuleOfThumb:
     """Predict the training states' mean of the same months, by the month in which a test window starts.
 
     That month is not among the inputs: rows must be those of whole states, each state's in the order of time.
@@ -204,7 +204,7 @@ def _climatology(train: GroupedData, loaded: BenchmarkData) -> Predict:
     starts = [np.concatenate([train.rows(name)[i::trained] for name in train.groups]) for i in range(tested)]
     usual = np.stack([train.y[rows].mean(axis=0) for rows in starts])
     count = len(loaded.data.rows(loaded.test[0]))
-    return lambda x: usual[np.arange(len(x)) % count % tested]
+    return RuleOfThumb(lambda x: usual[np.arange(len(x)) % count % tested], {"mean": usual})
 
 
 _RULES = {"persistence": _persistence, "climatology": _climatology}
@@ -290,7 +290,7 @@ PROTOCOL = Protocol(
     priors={"measure": "betweenness", "normalization": "sum"},
     changes={
         "erm": {"title": "MLP ERM"},
-        # By validation on rows of training states (--search). A product of two derivatives can be negative
+        # By validation on rows of training states (--search paper). A product of two derivatives can be negative
         # without bound where outputs have none: with the usual λ = 100 the network is ruined.
         "irm": {"settings": {"penalty": 0.1, "warm_up_share": WARM_UP_SHARE}},
         "tro-physical": {"settings": MILD_TRO},
