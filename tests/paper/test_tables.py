@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from toporo.errors import DataError
-from toporo.pages.table import Cell, Table
+from toporo.pages.table import Table
 from toporo.paper import BENCHMARKS
 from toporo.paper.protocols import Protocol
 from toporo.paper.results import AVERAGE, Results, Row
@@ -21,11 +21,6 @@ ROOT = Path(__file__).parents[2]
 ROW = Row("dg15", "erm", "test accuracy (%)", "last", 50.0, 1.234, [49.0, 51.0], 58.0, [], "generated", False)
 
 
-def rows(method: str, mean: float, **changes: object) -> list[Row]:
-    base = replace(ROW, method=method, mean=mean, **changes)  # type: ignore[arg-type]
-    return [replace(base, selection=rule) for rule in ("last", "validation", "oracle")]
-
-
 def best(table: Table) -> list[set[int]]:
     """Columns with marked cells, by row."""
     return [{i for i, cell in enumerate(row) if "best" in getattr(cell, "style", "")} for row in table.rows]
@@ -34,22 +29,6 @@ def best(table: Table) -> list[set[int]]:
 def make_table(rows: list[Row], protocol: Protocol | None = None) -> Table:
     """The table of one variant under the benchmark's protocol."""
     return scores_table(Results(protocol or BENCHMARKS[rows[0].benchmark].protocol, rows))
-
-
-def test_the_best_mean_of_each_rule_is_marked() -> None:
-    table = make_table([*rows("erm", 50.0), *rows("tro-physical", 60.0)])
-    assert table.columns[1:4] == ("last epoch", "validation-selected", "best epoch (oracle)")
-    assert best(table) == [set(), {1, 2, 3}]
-
-
-def test_markdown_has_a_line_a_method_with_the_papers_figure_and_what_it_saw() -> None:
-    text = make_table(
-        [*rows("erm", 50.0), *rows("iw-erm", 40.0, paper=None, saw=["test adjacency"], control=True)]
-    ).to_markdown()
-    assert "| ERM | **50.00 ± 1.23** | **50.00 ± 1.23** | **50.00 ± 1.23** | 58.00 | nothing |" in text
-    assert (
-        "| IW-ERM, physical prior (control) | 40.00 ± 1.23 | 40.00 ± 1.23 | 40.00 ± 1.23 | – | test adjacency |" in text
-    )
 
 
 @pytest.mark.parametrize(
@@ -105,11 +84,6 @@ def test_several_metrics_stand_side_by_side_with_the_papers() -> None:
     assert "| 0.400 ± 0.010 | **0.400 ± 0.010** | **0.350 ± 0.010** |" in lines[2]
 
 
-def test_lower_is_best_where_the_protocol_says_so() -> None:
-    table = make_table([*errors("erm", 0.5), *errors("tro-physical", 0.6)])
-    assert [bool(places) for places in best(table)] == [True, False]
-
-
 def test_a_terminal_shows_wide_tables_in_parts_of_its_width(capsys: pytest.CaptureFixture[str]) -> None:
     """No figure is cut off, and the paper's columns stay beside ours."""
     protocol = BENCHMARKS["tpt48"].protocol
@@ -131,27 +105,6 @@ def test_a_terminal_shows_wide_tables_in_parts_of_its_width(capsys: pytest.Captu
     for number in ("0.400 ± 0.010", "0.450 ± 0.010", "– / – / – / 1.716", "test adjacency"):
         assert number in words
     assert "the epoch was chosen with test labels" in words
-
-
-def test_an_overview_has_a_column_per_variant_and_the_papers_after_those_that_have_one() -> None:
-    protocol = BENCHMARKS["tpt48"].protocol
-    names = [variant.name for variant in protocol.variants]
-    rows = [
-        row
-        for name in names
-        for row in [
-            *fixed("linear-erm", 0.3, variant=name),
-            *errors("erm", 0.5, variant=name, paper=protocol.paper(name, "erm", "all")),
-        ]
-    ]
-    overview = overview_table(Results(protocol, rows))
-    assert [i for i, title in enumerate(overview.columns) if title == "paper"] == [4, 8]
-    assert [row[0] for row in overview.rows] == ["Linear ERM", "MLP ERM"]
-    assert overview.rows[0][1:] == (*["0.300", "0.300", "0.300", "–"], *["0.300", "0.300", "0.300", "–"])
-    assert best(overview)[0] == {1, 2, 3, 5, 6, 7}
-    assert [overview.rows[1][i] for i in (4, 8)] == ["1.716", "1.426"]
-    assert isinstance(overview.columns[4], Cell)
-    assert overview.columns[4].style == "oracle"
 
 
 def test_one_table_shows_one_variant() -> None:

@@ -80,14 +80,13 @@ def select(history: Sequence[Record], rule: str, better: str = "higher") -> Reco
     """
     if not history:
         raise DataError("there is no epoch to select from: the run has not trained yet.")
-    chosen = SELECTIONS[rule]
-    if chosen.by:
+    selection, last = SELECTIONS[rule], history[-1]
+    if selection.by:
         best = max if better == "higher" else min
-        return best(history, key=lambda metrics: metrics[chosen.by])
-    metrics = history[-1]
-    if not chosen.averaged:
-        return metrics
-    return {**metrics, **{k.removeprefix(AVERAGED): v for k, v in metrics.items() if k.startswith(AVERAGED)}}
+        return best(history, key=lambda metrics: metrics[selection.by])
+    if selection.averaged:
+        return {**last, **{k.removeprefix(AVERAGED): v for k, v in last.items() if k.startswith(AVERAGED)}}
+    return last
 
 
 # ---------------------------------------------------------------------- rows
@@ -147,6 +146,7 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
 
 def _row(protocol: Protocol, method: BenchMethod, metric: Metric, rule: SelectionRule, runs: Sequence[Record]) -> Row:
     histories = [[entry["metrics"] for entry in run["history"]] for run in runs]
+    selected = [select(history, rule.name, protocol.better) for history in histories]
     first = runs[0]
     prior = Prior.from_dict(first["prior"]) if first["prior"] else None
     return Row(
@@ -154,9 +154,7 @@ def _row(protocol: Protocol, method: BenchMethod, metric: Metric, rule: Selectio
         method=method.name,
         metric=metric.name,
         selection=rule.name,
-        **_statistics(
-            [metric.scale * select(history, rule.name, protocol.better)[metric.key] for history in histories]
-        ),
+        **_statistics([metric.scale * metrics[metric.key] for metrics in selected]),
         paper=protocol.paper(first["variant"], method.name, metric.name),
         saw=[*(prior.saw if prior else ()), *rule.saw],
         source=first["source"],
@@ -173,16 +171,15 @@ def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:
     by_column: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         by_column.setdefault((row.method, row.selection, row.metric), []).append(row)
-    for (method, _, metric), own in by_column.items():
-        if len(variants) < 2 or len(own) < len(variants):
-            continue
-        seeds = min(len(row.per_seed) for row in own)
-        yield replace(
-            own[0],
-            **_statistics([float(np.mean([row.per_seed[i] for row in own])) for i in range(seeds)]),
-            paper=published.get(method) if metric == protocol.whole.name else None,
-            variant=AVERAGE,
-        )
+    for (method, _, metric), column in by_column.items():
+        if len(column) == len(variants) > 1:
+            by_seed = zip(*(row.per_seed for row in column), strict=False)
+            yield replace(
+                column[0],
+                **_statistics([float(np.mean(values)) for values in by_seed]),
+                paper=published.get(method) if metric == protocol.whole.name else None,
+                variant=AVERAGE,
+            )
 
 
 # ---------------------------------------------------------------------- a table
@@ -260,19 +257,18 @@ class Results:
 
     def pairs(self) -> list[Paired]:
         """Compare every method with the baseline, if all variants ran with the same two or more seeds."""
-        values: dict[str, dict[str, list[float]]] = {}
-        for row in self.rows:
-            counts = (row.selection, row.metric) == (self.protocol.headline, self.protocol.whole.name)
-            if counts and row.variant != AVERAGE:
-                values.setdefault(row.method, {})[row.variant] = row.per_seed
-        theirs = values.pop(self.protocol.baseline.name, {}) if self.protocol.baseline is not None else {}
-        seeds = {len(own) for own in theirs.values()}
-        if len(theirs) < 2 or len(seeds) != 1 or seeds == {1}:
+        figures: dict[str, dict[str, list[float]]] = {}
+        for (variant, method), row in self.headlines().items():
+            if variant != AVERAGE:
+                figures.setdefault(method, {})[variant] = row.per_seed
+        reference = figures.pop(self.protocol.baseline.name, {}) if self.protocol.baseline is not None else {}
+        seeds = {variant: len(values) for variant, values in reference.items()}
+        if len(reference) < 2 or len(set(seeds.values())) != 1 or 1 in seeds.values():
             return []
         return [
-            Paired(method, self.protocol.sign * np.array([np.subtract(own[name], theirs[name]) for name in theirs]))
-            for method, own in values.items()
-            if own.keys() == theirs.keys() and {len(each) for each in own.values()} == seeds
+            Paired(method, self.protocol.sign * np.array([np.subtract(ours[v], reference[v]) for v in reference]))
+            for method, ours in figures.items()
+            if {variant: len(values) for variant, values in ours.items()} == seeds
         ]
 
     def learned_topologies(self) -> TopologyRuns | None:
