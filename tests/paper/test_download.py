@@ -52,7 +52,6 @@ def test_a_file_is_downloaded_with_its_progress(publisher: Publisher, way: str) 
         ("cut 5000", 2**24, f"the connection was dropped after 5000 of {len(CONTENT)} bytes"),
         ("silent", 2**24, "no connection (timed out)"),
         ("to file:///etc/hostname", 2**24, "the server answered 302"),
-        ("to http://[/", 2**24, "no connection ("),
         ("ok", 100, "the server sends more than the 100 bytes"),
         ("no length", 100, "the server sends more than the 100 bytes"),
     ],
@@ -68,10 +67,10 @@ def test_errors_name_the_address_and_the_reason(
 
 
 def test_a_machine_that_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(*arguments: object, **options: object) -> None:
+    def fail(*arguments: object, **options: object) -> None:
         raise socket.gaierror(-3, "Temporary failure in name resolution")
 
-    monkeypatch.setattr(socket, "create_connection", lost)
+    monkeypatch.setattr(socket, "create_connection", fail)
     with pytest.raises(DownloadError, match="this machine seems to be offline"):
         download("https://example.org/file", 1)
 
@@ -121,9 +120,7 @@ def test_the_newest_release_is_fetched_unless_an_intact_one_exists(publisher: Pu
     ("date", "content", "reason"),
     [
         (b"20240906", b"<html><body>Please log in to this wireless network</body></html>", "line 1: found '<html>"),
-        (b"20240906", CONTENT[:5000], f"line {len(CONTENT[:5000].splitlines())}: found '"),
         (b"20240906", CONTENT.replace(b"0480022019", b"0490022019"), "lacks rows from 2008 to 2019: 'Wyoming (WY) in"),
-        (b"20240906", b"", "lacks rows"),
         (b"20230101", CONTENT, "climdiv-tmpcst-v1.0.0-20230101: the server answered 404 "),
         (b"<html>", CONTENT, "procdate.txt: found b'<html>', expected the date of the newest release"),
     ],

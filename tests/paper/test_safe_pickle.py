@@ -60,12 +60,24 @@ class Payload:
         return self.call
 
 
-@pytest.mark.parametrize("wrap", [lambda p: p, lambda p: {"data": np.array([p], dtype=object)}])
+@pytest.mark.parametrize(
+    ("payload", "named"),
+    [
+        (Payload(eval, "1 + 1"), r"a reference to builtins\.eval"),
+        (Payload(np.fromfile, "here"), r"a reference to numpy(\._core\.multiarray)?\.fromfile"),
+        (Payload(np.ndarray, (2,)), "not callable"),
+    ],
+)
+def test_a_reference_is_refused_by_its_name(written, payload, named):
+    with pytest.raises(DataError, match=named):
+        read_arrays(written({"data": payload}))
+
+
 @pytest.mark.parametrize("protocol", [0, 4])
-def test_a_command_is_refused_and_not_run(written, tmp_path, wrap, protocol):
+def test_a_command_is_refused_and_not_run(written, tmp_path, protocol):
     """The payload would make a folder; the plain reader shows that it does."""
     mark = tmp_path / "executed"
-    path = written(wrap(Payload(os.mkdir, str(mark))), protocol)
+    path = written({"data": np.array([Payload(os.mkdir, str(mark))], dtype=object)}, protocol)
     with pytest.raises(DataError, match="nothing in the file was executed"):
         read_arrays(path)
     assert not mark.exists()
@@ -75,43 +87,21 @@ def test_a_command_is_refused_and_not_run(written, tmp_path, wrap, protocol):
 
 
 @pytest.mark.parametrize(
-    ("payload", "named"),
-    [
-        (Payload(eval, "1 + 1"), r"a reference to builtins\.eval"),
-        (Payload(np.fromfile, "here"), r"a reference to numpy(\._core\.multiarray)?\.fromfile"),
-        (Payload(np.ndarray, (2,)), "not callable"),
-    ],
-    ids=["eval", "another numpy function", "ndarray itself"],
-)
-def test_a_reference_is_refused_by_its_name(written, payload, named):
-    with pytest.raises(DataError, match=named):
-        read_arrays(written({"data": payload}))
-
-
-@pytest.mark.parametrize(
     "content",
     [
-        [np.ones(2)],
         np.ones(2),
         {"a": 3},
         {"a": {"b": np.ones(2)}},
         {1: np.ones(2)},
         {"a": np.array([1, "x"], dtype=object)},
-        {"a": np.array(["text"])},
         {"a": np.zeros(2, dtype="f8,i4")},
-        {"a": np.float64(1.0)},
         b"",
         pickle.dumps({"a": np.zeros(2)})[:-9],
-        b"data,label\n1,2\n",
         b"\x80\x04}\x94Pelsewhere\n.",
         pickle.dumps({"a": np.zeros(2)}, protocol=3).replace(b"K\x02\x85", b"K\x03\x85"),
         b"\x80\x03}X\1\0\0\0acnumpy.core.multiarray\n_reconstruct\n)Rs.",
     ],
-    ids=[
-        "list", "bare array", "number", "nested", "key", "objects", "text", "records", "scalar", "empty", "cut",
-        "no pickle", "persistent id", "wrong shape", "array without values",
-    ],
-)  # fmt: skip
+)
 def test_anything_but_a_dict_of_number_arrays_is_refused(written, content):
     with pytest.raises(DataError, match="Expected a pickled dict of numpy arrays"):
         read_arrays(written(content))

@@ -22,7 +22,7 @@ from toporo.errors import DataError, DatasetNotFoundError, SettingError, Unknown
 from toporo.paper import load_dataset, nclimdiv, tpt48
 from toporo.paper.loaded import cache_folder, data_folder, mse_by_group
 from toporo.paper.nclimdiv import STATES
-from toporo.paper.tpt48 import BORDERS, SPLITS, border_graph, hop_classes
+from toporo.paper.tpt48 import BORDERS, SPLITS, hop_classes
 
 NAME = "climdiv-tmpcst-v1.0.0-20240906"
 Change = Callable[[list[str]], list[str]]
@@ -50,35 +50,23 @@ def refused(path: Path, content: bytes | str | Change) -> str:
 # ---------------------------------------------------------------------- the file
 
 
-def test_temperatures_are_those_in_the_file(folder: Path) -> None:
+def test_temperatures_are_those_in_the_file(folder: Path, tmp_path: Path) -> None:
+    """With line ends of another system too; rows of other years and regions may lack months."""
+    assert any("-99.90" in line for line in fake_lines())
     found = nclimdiv.read_temperatures(folder / "tpt48" / NAME)
     assert set(found) == set(STATES)
-    assert all(values.shape == (12, 12) for values in found.values())
     line = next(line for line in fake_lines() if line.startswith(f"{noaa('NY'):03d}0022013"))
     assert_array_equal(found["NY"][2013 - 2008], [float(field) for field in line[10:].split()])
-
-
-def test_line_ends_of_another_system_do_not_matter(folder: Path, tmp_path: Path) -> None:
-    path = folder / "tpt48" / NAME
-    other = tmp_path / "other"
-    other.write_bytes(path.read_bytes().rstrip().replace(b"\n", b"\r\n"))
-    found, expected = nclimdiv.read_temperatures(other), nclimdiv.read_temperatures(path)
-    for code in STATES:
-        assert_array_equal(found[code], expected[code])
+    lines = [row(50, 2010, [-99.9] * 12) if line.startswith("0500022010") else line for line in fake_lines()]
+    (tmp_path / "other").write_bytes("\r\n".join(lines).encode())
+    again = nclimdiv.read_temperatures(tmp_path / "other")
+    assert all((found[code] == again[code]).all() and found[code].shape == (12, 12) for code in STATES)
 
 
 def test_the_real_file(real_data: Path) -> None:
     found = nclimdiv.read_temperatures(real_data / "tpt48" / nclimdiv.FILE)
     assert_array_equal(found["AL"][0, :3], [43.0, 49.2, 55.2])
     assert found["FL"].mean() > found["TX"].mean() > found["NY"].mean() > found["ND"].mean()
-
-
-def test_rows_that_nobody_wants_may_lack_months(tmp_path: Path) -> None:
-    """The present year, and Alaska."""
-    assert any("-99.90" in line for line in fake_lines())
-    lines = [row(50, 2010, [-99.9] * 12) if line.startswith("0500022010") else line for line in fake_lines()]
-    (tmp_path / "f").write_text("\n".join(lines))
-    assert len(nclimdiv.read_temperatures(tmp_path / "f")) == 48
 
 
 CONTENT = "".join(f"{line}\n" for line in fake_lines()).encode()
@@ -143,8 +131,6 @@ def test_the_graph_is_that_of_common_borders(real_data: Path) -> None:
 def test_every_border_is_there_once() -> None:
     assert len(BORDERS) == len(set(BORDERS)) == 105
     assert all(one < other for one, other in BORDERS)
-    assert len(border_graph().components()) == 1
-    assert list(border_graph().neighbors("ME")) == ["NH"]
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("east-west", (8, 7, 9)), ("north-south", (10, 6, 8))])
@@ -190,7 +176,7 @@ def test_the_newest_release_is_taken_wherever_it_lies(folder: Path) -> None:
     assert tpt48.load(folder).about["release"] == "20240906"
     write_fake(folder / "climdiv-tmpcst-v1.0.0-20250101", seed=1)
     write_fake(folder / "tpt48/climdiv-tmpcst-v1.0.1-20250101", seed=2)
-    for other in ("climdiv-tmpcst-v1.0.0-20260101.part", "climdiv-tmpcst-v1.0.0-20260101.sha256", "climdiv-tmpcst-x"):
+    for other in ("climdiv-tmpcst-v1.0.0-20260101.part", "climdiv-tmpcst-x"):
         (folder / "tpt48" / other).write_text("not a release")
     assert [path.name[-14:] for path in nclimdiv.find_releases(folder)] == [
         "1.0.1-20250101",
@@ -202,20 +188,15 @@ def test_the_newest_release_is_taken_wherever_it_lies(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_the_cache_is_a_data_folder_once_it_is_there() -> None:
+def test_the_cache_is_a_data_folder_once_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert data_folder() is None
     write_fake(cache_folder() / "tpt48" / NAME)
     assert data_folder() == cache_folder()
     assert tpt48.load().about["release"] == "20240906"
-
-
-def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for unusable in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", unusable)
         assert cache_folder() == tmp_path / ".cache/toporo"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
-    assert cache_folder() == tmp_path / "c/toporo"
 
 
 @pytest.mark.usefixtures("no_data")
@@ -223,15 +204,9 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
     ("options", "error", "message"),
     [
         ({"source": "generated"}, SettingError, "cannot be generated. Fetch the newest release with: toporo data get"),
-        ({"source": "web"}, UnknownNameError, "unknown source 'web'. Valid names: auto, published"),
         ({"window": "slide"}, UnknownNameError, r"unknown window 'slide'. Did you mean 'sliding'\?"),
-        ({"split": "up-down"}, UnknownNameError, "unknown split 'up-down'"),
         ({"splits": "up"}, UnknownNameError, r"option of tpt48 'splits'. Did you mean 'split'\? .*: split, window"),
-        (
-            {"source": "published"},
-            DatasetNotFoundError,
-            f"no {nclimdiv.FILE} in .* It has '{NAME}': --source auto takes",
-        ),
+        ({"source": "published"}, DatasetNotFoundError, rf"no {nclimdiv.FILE} \(--source auto takes any release\) in "),
     ],
 )
 def test_wrong_options_are_errors(folder: Path, options: dict[str, str], error: type[Exception], message: str) -> None:

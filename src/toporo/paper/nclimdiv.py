@@ -24,11 +24,10 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 #: The release used for the figures in the documentation, and its checksum.
 FILE = "climdiv-tmpcst-v1.0.0-20200106"
 CHECKSUM = "85828b3b25b44e4714c5e8f4c454e8cd9f15bd0605d28b2d71cc0a6c743ddd5c"
-_NAME = re.compile(r"climdiv-tmpcst-v(\d+)\.(\d+)\.(\d+)-(\d{8})")
-_RELEASE = "climdiv-tmpcst-v1.0.0-{}"
-#: NOAA's folder, which has the newest release only, and the largest size that a release may have.
+#: NOAA's folder, which has the newest release only, the name of a release, and the largest size that it may have.
 URL = "https://www.ncei.noaa.gov/pub/data/cirs/climdiv/"
-MOST_BYTES = 1 << 24
+RELEASE = "climdiv-tmpcst-v1.0.0-{}"
+MAX_BYTES = 1 << 24
 HOW_TO_GET = f"Fetch the newest release with: toporo data get tpt48 (or by hand from {URL})."
 
 #: A line: state (3 digits), 0 for the whole state, 02 for the mean temperature, year, and twelve months.
@@ -84,18 +83,19 @@ def _title(code: str) -> str:
 
 
 def find_releases(folder: Path) -> list[Path]:
-    """Return the files ``climdiv-tmpcst-v*-YYYYMMDD`` in a data folder or its ``tpt48``, newest release first."""
-    releases = [
-        ((match[4], *map(int, match.groups()[:3])), path)
-        for parent in (folder / "tpt48", folder)
-        for path in sorted(parent.glob("climdiv-tmpcst-*"))
-        if (match := _NAME.fullmatch(path.name)) and path.is_file()
-    ]
-    return [path for _, path in sorted(releases, key=lambda release: release[0], reverse=True)]
+    """Return the releases in a data folder or its ``tpt48``, newest first by the date at the end of the name."""
+    pattern = f"climdiv-tmpcst-v*-{'[0-9]' * 8}"
+    paths = [path for parent in (folder / "tpt48", folder) for path in parent.glob(pattern) if path.is_file()]
+    return sorted(paths, key=lambda path: (path.name[-8:], path.name), reverse=True)
 
 
-def release_state(path: Path) -> FileState:
-    """Compare the known release with its checksum; read another one."""
+def file_states(folder: Path | None) -> list[FileState]:
+    """Compare the known release with its checksum, and read others, in a data folder."""
+    found = [_file_state(path) for path in find_releases(folder)] if folder is not None else []
+    return found or [(f"tpt48/{RELEASE.format('YYYYMMDD')}", "absent (toporo data get tpt48)")]
+
+
+def _file_state(path: Path) -> FileState:
     if path.name == FILE:
         return file_state(path, CHECKSUM)
     try:
@@ -103,13 +103,6 @@ def release_state(path: Path) -> FileState:
     except DataError as error:
         return str(path), f"damaged ({error})"
     return str(path), "complete"
-
-
-def file_states(folder: Path | None) -> list[FileState]:
-    """Return the states of all releases in a data folder."""
-    existing = find_releases(folder) if folder is not None else []
-    absent = (f"tpt48/{_RELEASE.format('YYYYMMDD')}", "absent (toporo data get tpt48)")
-    return [release_state(path) for path in existing] or [absent]
 
 
 def fetch(folder: Path, *, url: str | None = None, report: Received, say: Callable[[str], object]) -> None:
@@ -122,22 +115,22 @@ def fetch(folder: Path, *, url: str | None = None, report: Received, say: Callab
     report, say : called with the number of bytes received, and with one line per event.
     """
     base, target = f"{(url or URL).rstrip('/')}/", folder / "tpt48"
-    for existing in find_releases(folder)[:1]:
-        state = release_state(existing)[1]
-        if state in ("intact", "complete"):
-            return
-        say(f"{existing} is {state}: fetching again")
+    path, state = file_states(folder)[0]
+    if state in ("intact", "complete"):
+        return
+    if not state.startswith("absent"):
+        say(f"{path} is {state}: fetching again")
     try:
         date = download(f"{base}procdate.txt", 1000).strip()
         if not re.fullmatch(rb"[0-9]{8}", date):
             raise DataError(f"{base}procdate.txt: found {date[:40]!r}, expected the date of the newest release.")
-        name = _RELEASE.format(date.decode("ascii"))
+        name = RELEASE.format(date.decode("ascii"))
         say(f"fetching {base}{name}")
-        content = download(f"{base}{name}", MOST_BYTES, report)
+        content = download(f"{base}{name}", MAX_BYTES, report)
         parse_temperatures(content, f"{base}{name}")
     except (DownloadError, DataError) as error:
         raise DownloadError(
-            f"{error} Try again later, or fetch {_RELEASE.format('YYYYMMDD')} by hand from {base} with a browser or on "
+            f"{error} Try again later, or fetch {RELEASE.format('YYYYMMDD')} by hand from {base} with a browser or on "
             f"another machine, put it into {target} and go on."
         ) from error
     write_whole(target / name, lambda stream: stream.write(content))

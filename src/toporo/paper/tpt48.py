@@ -13,7 +13,7 @@ one from every month on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,19 @@ import numpy as np
 
 from toporo import pages
 from toporo.data.grouped import GroupedData
-from toporo.errors import DatasetNotFoundError, UnknownNameError, listed
+from toporo.errors import UnknownNameError
 from toporo.files import sha256
 from toporo.paper import nclimdiv
 from toporo.paper.base import Benchmark, BenchmarkTable, register
-from toporo.paper.loaded import BenchmarkData, ByGroup, RuleOfThumb, check_published, check_source, find_data
+from toporo.paper.loaded import (
+    BenchmarkData,
+    ByGroup,
+    RuleOfThumb,
+    check_published,
+    check_source,
+    find_data,
+    mean_of_groups,
+)
 from toporo.paper.nclimdiv import HOW_TO_GET, MONTHS, STATES, YEARS
 from toporo.paper.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod, Metric, Protocol, Variant
 from toporo.paper.results import Results
@@ -41,7 +49,7 @@ from toporo.paper.sections import (
     section,
 )
 from toporo.topology.graph import GroupGraph
-from toporo.types import Name, Record
+from toporo.types import Record
 
 _NEIGHBORS = (
     "AL:FL,GA,MS,TN AR:LA,MO,MS,OK,TN,TX AZ:CA,NM,NV,UT CA:NV,OR CO:KS,NE,NM,OK,UT,WY CT:MA,NY,RI DE:MD,NJ,PA FL:GA "
@@ -50,28 +58,29 @@ _NEIGHBORS = (
     "NE:SD,WY NH:VT NJ:NY,PA NM:OK,TX NV:OR,UT NY:PA,VT OH:PA,WV OK:TX OR:WA PA:WV SD:WY TN:VA UT:WY VA:WV"
 )
 #: Every pair of states with a common border on land, once, in alphabetical order.
-BORDERS = tuple(
-    (state, other) for state, others in (part.split(":") for part in _NEIGHBORS.split()) for other in others.split(",")
-)
+BORDERS = tuple((part[:2], other) for part in _NEIGHBORS.split() for other in part[3:].split(","))
 
 
 @dataclass(frozen=True)
 class StateSplit:
-    """States to train on and states to test on, by postal code."""
+    """States to train on and states to test on, by postal code: two halves of the country."""
 
     title: str
     train: tuple[str, ...]
-    test: tuple[str, ...]
+
+    @property
+    def test(self) -> tuple[str, ...]:
+        """All states that are not trained on, in alphabetical order."""
+        return tuple(sorted(set(STATES) - set(self.train)))
 
 
-def _halves(title: str, train: str) -> StateSplit:
-    return StateSplit(title, tuple(train.split()), tuple(sorted(set(STATES) - set(train.split()))))
-
-
-#: The paper's two splits: train on one half of the country, test on the other.
+#: The paper's two splits.
 SPLITS = {
-    "east-west": _halves("E→W", "AL CT DE FL GA IN KY MA MD ME MI MO NC NH NJ NY OH PA RI SC TN VA VT WV"),
-    "north-south": _halves("N→S", "CT IA ID IL IN MA ME MI MN MT ND NE NH NJ NY OH OR PA RI SD VT WA WI WY"),
+    title: StateSplit(arrow, tuple(codes.split()))
+    for title, arrow, codes in (
+        ("east-west", "E→W", "AL CT DE FL GA IN KY MA MD ME MI MO NC NH NJ NY OH PA RI SC TN VA VT WV"),
+        ("north-south", "N→S", "CT IA ID IL IN MA ME MI MN MT ND NE NH NJ NY OH OR PA RI SD VT WA WI WY"),
+    )
 }
 #: Months of the input, and of the target.
 HALF = 6
@@ -117,7 +126,8 @@ def load(
         if value not in valid:
             raise UnknownNameError(kind, value, valid)
     chosen = SPLITS[split]
-    path = find_data("tpt48", folder, lambda where: _release(where, source), "release of NOAA's file", HOW_TO_GET)
+    expected = "release of NOAA's file" if source == "auto" else f"{nclimdiv.FILE} (--source auto takes any release)"
+    path = find_data("tpt48", folder, lambda where: _find(where, source), expected, HOW_TO_GET)
     found = check_published(path, nclimdiv.CHECKSUM, source)
     temperatures = {code: months.ravel() for code, months in nclimdiv.read_temperatures(path).items()}
     trained = np.stack([temperatures[code] for code in chosen.train])
@@ -150,15 +160,10 @@ def load(
     )
 
 
-def _release(folder: Path, source: str) -> Path | None:
+def _find(folder: Path, source: str) -> Path | None:
+    """Return the newest release in a data folder, or the published one."""
     releases = nclimdiv.find_releases(folder)
-    usable = [path for path in releases if source == "auto" or path.name == nclimdiv.FILE]
-    if releases and not usable:
-        raise DatasetNotFoundError(
-            f"tpt48: no {nclimdiv.FILE} in {folder} or its tpt48/. It has {listed([path.name for path in releases])}: "
-            "--source auto takes that."
-        )
-    return usable[0] if usable else None
+    return next((path for path in releases if source == "auto" or path.name == nclimdiv.FILE), None)
 
 
 def to_table(loaded: BenchmarkData) -> BenchmarkTable:
@@ -180,11 +185,11 @@ def to_table(loaded: BenchmarkData) -> BenchmarkTable:
 def _mean_by_hop(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:
     """Return the metrics of an evaluation: the mean over the test states, over each hop class, and each value."""
     hops = loaded.about["hops"]
-    classes = {
-        f"hop {hop}": float(np.mean([values[name] for name in hops if hops[name] == hop]))
+    means = {
+        f"hop {hop}": float(np.mean([value for state, value in values.items() if hops[state] == hop]))
         for hop in sorted(set(hops.values()))
     }
-    return {"test": float(np.mean([values[name] for name in hops])), **classes, "by_group": values}
+    return {**mean_of_groups(values, loaded), **means}
 
 
 # ---------------------------------------------------------------------- rules of thumb
@@ -217,31 +222,31 @@ for _name in _RULES:
 _HOPS = ("hop 1", "hop 2", "hop 3", "all")
 
 
-def _errors(*values: float) -> dict[str, float]:
-    """Return published figures by hop class, or the one over all states where the paper has no other."""
-    return dict(zip(_HOPS[-len(values) :], values, strict=True))
+def _paper(**values: tuple[float, ...]) -> dict[str, dict[str, float]]:
+    """Return published figures by method and hop class, or the one over all states where the paper has no other."""
+    return {name.replace("_", "-"): dict(zip(_HOPS[-len(row) :], row, strict=True)) for name, row in values.items()}
 
 
 _PAPER = {
-    "east-west": {
-        "erm": _errors(1.693, 1.800, 1.672, 1.716),
-        "irm": _errors(1.724),
-        "vrex": _errors(1.616),
-        "sd": _errors(1.722),
-        "group-dro": _errors(1.684),
-        "tro-physical": _errors(1.445, 1.576, 1.400, 1.466),
-        "tro-data": _errors(1.435, 1.569, 1.392, 1.458),
-    },
-    "north-south": {
-        "erm": _errors(1.084, 1.265, 1.975, 1.426),
-        "iw-erm": _errors(1.829),
-        "irm": _errors(1.474),
-        "vrex": _errors(0.487, 0.944, 2.266, 1.194),
-        "sd": _errors(1.523),
-        "group-dro": _errors(1.356),
-        "tro-physical": _errors(0.889, 0.991, 1.678, 1.177),
-        "tro-data": _errors(0.855, 0.950, 1.604, 1.129),
-    },
+    "east-west": _paper(
+        erm=(1.693, 1.800, 1.672, 1.716),
+        irm=(1.724,),
+        vrex=(1.616,),
+        sd=(1.722,),
+        group_dro=(1.684,),
+        tro_physical=(1.445, 1.576, 1.400, 1.466),
+        tro_data=(1.435, 1.569, 1.392, 1.458),
+    ),
+    "north-south": _paper(
+        erm=(1.084, 1.265, 1.975, 1.426),
+        iw_erm=(1.829,),
+        irm=(1.474,),
+        vrex=(0.487, 0.944, 2.266, 1.194),
+        sd=(1.523,),
+        group_dro=(1.356,),
+        tro_physical=(0.889, 0.991, 1.678, 1.177),
+        tro_data=(0.855, 0.950, 1.604, 1.129),
+    ),
 }
 # The same settings hold for all variants. Learning rate, batches and number of steps of the networks were settled
 # by the loss of ERM on validation windows of the training states, before any test error of a network was looked at. λ
@@ -328,9 +333,8 @@ SHOWN_ERRORS = ("erm", "tro-physical", "linear-erm", "linear-chosen")
 def overall(results: Results) -> Sections:
     """Return a map of the training states by their centrality: one panel per split."""
     parts = {SPLITS[part.loaded.about["split"]].title: part for part in results.parts}
-    centrality = {
-        title: _by_code(part.loaded.physical_prior(**part.protocol.priors).centrality) for title, part in parts.items()
-    }
+    priors = {title: part.loaded.physical_prior(**part.protocol.priors) for title, part in parts.items()}
+    centrality: dict[str, Any] = {title: prior.centrality for title, prior in priors.items()}
     hops = {title: part.loaded.about["hops"] for title, part in parts.items()}
     text = (
         "Training states by how many shortest paths over common borders, from training to test states, lead "
@@ -357,34 +361,28 @@ def sections(part: Results) -> Sections:
 
 
 def _errors_map(part: Results) -> Sections:
-    shown = _shown(part, SHOWN_ERRORS, lambda runs: last_metrics(runs, "by_group"))
-    if not shown:
+    errors = _by_method(part, SHOWN_ERRORS, lambda runs: last_metrics(runs, "by_group"))
+    if not errors:
         return []
-    figure = pages.figures.error_map(shown, [str(name) for name in part.loaded.train])
+    figure = pages.figures.error_map(errors, SPLITS[part.loaded.about["split"]].train)
     text = "Mean over windows and seeds after the last epoch; one colour scale for all maps."
     return section(part, "states", "Error in every test state", text, figure)
 
 
 def _weights_map(part: Results) -> Sections:
-    shown = _shown(part, SHOWN_WEIGHTS, last_weights)
-    if not shown:
+    weights = _by_method(part, SHOWN_WEIGHTS, last_weights)
+    if not weights:
         return []
-    prior = {"physical prior": _by_code(part.loaded.physical_prior(**part.protocol.priors).weights)}
+    prior = {"physical prior": part.loaded.physical_prior(**part.protocol.priors).weights}
     text = "The physical prior, and the weights of DRO and TRO: of networks after the last epoch, mean over seeds."
-    figure = pages.maps.state_maps(prior | shown, "weight of a training state")
+    figure = pages.maps.state_maps(prior | weights, "weight of a training state")
     return section(part, "importance", "How much each training state counts", text, figure)
 
 
-def _shown(
-    part: Results, methods: Sequence[str], values: Callable[[Sequence[Record]], ByGroup]
-) -> dict[str, dict[str, float]]:
+def _by_method(part: Results, methods: Sequence[str], values: Callable[[Sequence[Record]], ByGroup]) -> dict[str, Any]:
     """Return values by state from the runs of these methods, by title."""
-    runs = {method: of_method(part.records, method) for method in methods}
-    return {part.protocol.method(method).title: _by_code(values(each)) for method, each in runs.items() if each}
-
-
-def _by_code(values: Mapping[Name, float]) -> dict[str, float]:
-    return {str(name): value for name, value in values.items()}
+    runs = {part.protocol.method(name).title: of_method(part.records, name) for name in methods}
+    return {title: values(records) for title, records in runs.items() if records}
 
 
 register(
