@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -142,73 +142,21 @@ def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> BenchmarkData:
     angles = rng.uniform(0.0, spec.arc, spec.groups)
     while np.cos(np.diff(np.sort(angles))).min() <= spec.cutoff:  # no edge can bridge this gap
         angles = rng.uniform(0.0, spec.arc, spec.groups)
-    x, y, ids = [], [], []
-    for e, angle in enumerate(angles):
+    points = []
+    for angle in angles:
         center = spec.radius(angle) * np.array([math.cos(angle), math.sin(angle)])
-        for label, sign in ((0, 1.0), (1, -1.0)):
-            x.append(sign * center + _truncated_gaussian(rng, POINTS_PER_CLASS))
-            y.append(np.full(POINTS_PER_CLASS, label))
-            ids.append(np.full(POINTS_PER_CLASS, e))
+        points += [sign * center + _truncated_gaussian(rng, POINTS_PER_CLASS) for sign in (1.0, -1.0)]
+    x, y = np.concatenate(points), np.tile(np.repeat([0, 1], POINTS_PER_CLASS), spec.groups)
     closeness = np.cos(angles[:, None] - angles[None, :])
     while True:  # until the graph is connected
         drawn = np.triu((closeness > spec.cutoff) & (rng.uniform(size=closeness.shape) < closeness), 1)
         adjacency = (drawn | drawn.T).astype(np.float64)
-        graph = GroupGraph.from_adjacency(adjacency, range(spec.groups))
-        if len(graph.components()) == 1:
+        if len(GroupGraph.from_adjacency(adjacency, range(spec.groups)).components()) == 1:
             break
     train = np.argsort(angles)[: len(spec.train)] if spec.one_sided else np.arange(len(spec.train))
-    rows = GroupedData.from_arrays(np.concatenate(x), np.concatenate(y), np.concatenate(ids))
-    return _loaded(spec, rows, adjacency, angles, train.tolist(), source="generated", generator_seed=seed)
-
-
-def read_published(spec: DGSpec, path: Path, source: str = "auto") -> BenchmarkData:
-    """Read the published pickle or, unless ``source`` is ``"published"``, one in its format."""
-    found = check_published(path, spec.checksum, source)
-    arrays = read_arrays(path)
-    n, k = spec.groups * POINTS_PER_CLASS * 2, spec.groups
-    shapes = {"data": (n, 2), "label": (n,), "domain": (n,), "A": (k, k), "angle": (k,)}
-    for key, shape in shapes.items():
-        if key not in arrays or arrays[key].shape != shape:
-            shown = f"shape {arrays[key].shape}" if key in arrays else "nothing"
-            raise DataError(f"{path} is not {spec.name}: expected an array {key!r} of shape {shape}, found {shown}.")
-    strange = sorted(set(arrays["domain"].tolist()) - set(range(spec.groups)))
-    if strange:
-        raise DataError(f"{path} is not {spec.name}: it holds rows of {listed(strange)}, expected groups 0 to {k - 1}.")
-    rows = GroupedData.from_arrays(
-        arrays["data"].copy(), arrays["label"].astype(np.int64), arrays["domain"].astype(np.int64), expect=range(k)
-    )
-    return _loaded(spec, rows, arrays["A"], arrays["angle"], spec.train, source=found, sha256=sha256(path))
-
-
-def _loaded(
-    spec: DGSpec,
-    rows: GroupedData,
-    adjacency: npt.NDArray[Any],
-    angles: npt.NDArray[Any],
-    train: Sequence[int],
-    *,
-    source: str,
-    **about: Any,
-) -> BenchmarkData:
-    plain = GroupGraph.from_adjacency(adjacency, range(spec.groups))
-    return BenchmarkData(
-        name=spec.name,
-        data=rows,
-        graph=GroupGraph(plain.names, plain.edges, positions=_positions(spec, angles)),
-        train=tuple(sorted(train)),
-        test=tuple(e for e in range(spec.groups) if e not in train),
-        source=source,
-        about=about | {"angles": {e: float(a) for e, a in enumerate(angles)}},
-    )
-
-
-def _positions(spec: DGSpec, angles: npt.NDArray[Any]) -> dict[Name, tuple[float, float]]:
-    """Return positions for drawing: along the spiral in the order of the groups' angles, evenly spaced."""
-    angles_drawn = np.linspace(0.0, spec.arc * (1.0 - 1.0 / len(angles)), len(angles))
-    return {
-        int(e): (float(spec.radius(a) * math.cos(a)), float(spec.radius(a) * math.sin(a)))
-        for e, a in zip(np.argsort(angles), angles_drawn, strict=True)
-    }
+    rows = GroupedData.from_arrays(x, y, np.repeat(np.arange(spec.groups), 2 * POINTS_PER_CLASS))
+    about = {"generator_seed": seed}
+    return _benchmark(spec, rows, adjacency, angles, train.tolist(), "generated", about)
 
 
 def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
@@ -218,6 +166,55 @@ def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.
         fresh = rng.normal(size=(4 * count, 2))
         kept = np.concatenate([kept, fresh[np.linalg.norm(fresh, axis=1) < 1.0]])
     return kept[:count]
+
+
+def read_published(spec: DGSpec, path: Path, source: str = "auto") -> BenchmarkData:
+    """Read the published pickle or, unless ``source`` is ``"published"``, one in its format."""
+    found = check_published(path, spec.checksum, source)
+    arrays = read_arrays(path)
+    k = spec.groups
+    n = 2 * k * POINTS_PER_CLASS
+    for key, shape in {"data": (n, 2), "label": (n,), "domain": (n,), "A": (k, k), "angle": (k,)}.items():
+        if key not in arrays or arrays[key].shape != shape:
+            shown = f"shape {arrays[key].shape}" if key in arrays else "nothing"
+            raise DataError(f"{path} is not {spec.name}: expected an array {key!r} of shape {shape}, found {shown}.")
+    groups = np.unique(arrays["domain"])
+    if not np.array_equal(groups, range(k)):
+        raise DataError(
+            f"{path} is not {spec.name}: expected rows of the groups 0 to {k - 1}, found rows of "
+            f"{listed(groups.tolist())}."
+        )
+    rows = GroupedData.from_arrays(
+        arrays["data"].copy(), arrays["label"].astype(np.int64), arrays["domain"].astype(np.int64)
+    )
+    return _benchmark(spec, rows, arrays["A"], arrays["angle"], spec.train, found, {"sha256": sha256(path)})
+
+
+def _benchmark(
+    spec: DGSpec,
+    rows: GroupedData,
+    adjacency: npt.NDArray[Any],
+    angles: npt.NDArray[Any],
+    train: Sequence[int],
+    source: str,
+    about: Mapping[str, Any],
+) -> BenchmarkData:
+    graph = GroupGraph.from_adjacency(adjacency, range(spec.groups))
+    # For drawing, groups are evenly spaced along the spiral, in the order of their angles.
+    spaced = np.linspace(0.0, spec.arc * (1.0 - 1.0 / spec.groups), spec.groups)
+    positions: dict[Name, tuple[float, float]] = {
+        int(group): (float(spec.radius(angle) * math.cos(angle)), float(spec.radius(angle) * math.sin(angle)))
+        for group, angle in zip(np.argsort(angles), spaced, strict=True)
+    }
+    return BenchmarkData(
+        name=spec.name,
+        data=rows,
+        graph=GroupGraph(graph.names, graph.edges, positions=positions),
+        train=tuple(sorted(train)),
+        test=tuple(group for group in range(spec.groups) if group not in train),
+        source=source,
+        about={**about, "angles": dict(enumerate(angles.tolist()))},
+    )
 
 
 def to_table(loaded: BenchmarkData) -> BenchmarkTable:
@@ -252,38 +249,30 @@ _SHARED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _published(**by_method: float) -> tuple[Variant, ...]:
-    return (Variant(paper={name.replace("_", "-"): {_ACCURACY: value} for name, value in by_method.items()}),)
+def _protocol(spec: DGSpec, rounds: int, percentile: float, note: str, **paper: float) -> Protocol:
+    figures = {name.replace("_", "-"): {_ACCURACY: value} for name, value in paper.items()}
+    return Protocol(
+        benchmark=spec.name,
+        title=spec.name.upper().replace("DG", "DG-"),
+        rounds=rounds,
+        variants=(Variant(paper=figures),),
+        data_topology={"scales": 10, "sigma": "knn", "cut": "percentile", "percentile": percentile},
+        notes=(f"{rounds} epochs, the published code's budget{note}",),
+        **_SHARED,
+    )
 
 
-def _learned_from_features(percentile: float) -> dict[str, Any]:
-    return {"scales": 10, "sigma": "knn", "cut": "percentile", "percentile": percentile}
-
-
+_FALLING = "; there ERM is still falling (see the epochs figure)."
 PROTOCOLS = {
-    "dg15": Protocol(
-        benchmark="dg15",
-        title="DG-15",
-        rounds=20,
-        variants=_published(
-            erm=58.00, irm=57.87, vrex=57.22, sd=57.56, group_dro=43.22, tro_physical=67.56, tro_data=67.89
-        ),
-        data_topology=_learned_from_features(80.0),
-        notes=("20 epochs, the published code's budget; there ERM is still falling (see the epochs figure).",),
-        **_SHARED,
+    "dg15": _protocol(
+        DG15, 20, 80.0, _FALLING,
+        erm=58.00, irm=57.87, vrex=57.22, sd=57.56, group_dro=43.22, tro_physical=67.56, tro_data=67.89,
     ),
-    "dg60": Protocol(
-        benchmark="dg60",
-        title="DG-60",
-        rounds=300,
-        variants=_published(
-            erm=76.02, irm=76.61, vrex=86.89, sd=81.04, group_dro=79.59, tro_physical=89.19, tro_data=90.72
-        ),
-        data_topology=_learned_from_features(40.0),
-        notes=("300 epochs, the published code's budget.",),
-        **_SHARED,
+    "dg60": _protocol(
+        DG60, 300, 40.0, ".",
+        erm=76.02, irm=76.61, vrex=86.89, sd=81.04, group_dro=79.59, tro_physical=89.19, tro_data=90.72,
     ),
-}
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------------- the table as the authors ran it
@@ -299,17 +288,15 @@ def _published_prior(spec: DGSpec, loaded: BenchmarkData, *, kind: str, aligned:
     """
     angles = loaded.about["angles"]
     same = set(spec.train) == set(loaded.train)
-    listed_groups: list[Any] = list(spec.train) if same else sorted(loaded.train, key=angles.__getitem__)
+    order: list[Any] = list(spec.train) if same else sorted(loaded.train, key=angles.__getitem__)
+    values = [0.0] * (len(order) - 1) + [1.0]
     if kind == "physical":
         counts = centrality(loaded.graph, loaded.train, loaded.test, measure="betweenness")
         pairs = (spec.groups - 1) * (spec.groups - 2)
-        values = [round(counts[group] / pairs, 3) for group in listed_groups]
+        values = [round(counts[group] / pairs, 3) for group in order]
         if not any(values):  # no shortest path has a training group inside: possible in a search's folds
             values = [1.0] * len(values)
-    else:
-        values = [0.0] * (len(listed_groups) - 1) + [1.0]
-    groups = listed_groups if aligned else sorted(listed_groups)
-    prior = Prior.from_weights(dict(zip(groups, values, strict=True)))
+    prior = Prior.from_weights(dict(zip(order if aligned else sorted(order), values, strict=True)))
     return replace(prior, saw_test_adjacency=kind == "physical")
 
 
@@ -329,8 +316,8 @@ for _name, _title, _prior in (
 
 
 def _as_published(fair: Protocol, penalty: float, step: float) -> Protocol:
-    tro = {"settings": {"penalty": penalty, "step": step, "start": "uniform"}}
-    variants = ("tro-physical-aligned", "tro-data-aligned", "tro-learned", "tro-uniform")
+    settings = {"penalty": penalty, "step": step, "start": "uniform"}
+    tro = {"settings": settings}
     return replace(
         fair,
         name="paper",
@@ -355,8 +342,11 @@ def _as_published(fair: Protocol, penalty: float, step: float) -> Protocol:
             "group-dro": {"settings": {"step": step}},
             "tro-physical": {"title": "TRO-physical, as published", "prior": "published-physical", **tro},
             "tro-data": {"title": "TRO-data, as published", "prior": "published-data", **tro},
-            "tro-lambda0": {"settings": {**tro["settings"], "penalty": 0.0}},
-            **dict.fromkeys(variants, tro),
+            "tro-physical-aligned": tro,
+            "tro-data-aligned": tro,
+            "tro-learned": tro,
+            "tro-uniform": tro,
+            "tro-lambda0": {"settings": {**settings, "penalty": 0.0}},
         },
         notes=(
             f"Network, optimiser, batches, {fair.rounds} epochs, λ = {penalty:g} and η = {step:g} are those of the "
@@ -401,8 +391,9 @@ def _boundaries(part: Results) -> Sections:
             accuracy[title] = 100 * first[name]["history"][-1]["metrics"]["test"]
     if not planes:
         return []
-    extent = (-reach, reach, -reach, reach)
-    figure = pages.figures.decision_boundaries(planes, extent, part.loaded.data, part.loaded.train, accuracy=accuracy)
+    figure = pages.figures.decision_boundaries(
+        planes, (-reach, reach, -reach, reach), part.loaded.data, part.loaded.train, accuracy=accuracy
+    )
     text = (
         "The plane as each model divides it after the last epoch (lowest seed), and its accuracy in test groups. "
         "Strong dots: training groups; faint dots: test groups."

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from toporo.checks import non_negative, whole
+from toporo.checks import whole
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.paper.base import Benchmark, Vision
 from toporo.paper.fits import Runtime
@@ -44,7 +44,6 @@ class VisionChoices:
     precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
     size : side of the images, or of the tiles.
     cache : folder for decoded images.
-    penalty : λ of TRO-data and TRO with a uniform prior.
     keep_models : whether to store every run's network.
     """
 
@@ -59,7 +58,6 @@ class VisionChoices:
     precision: str | None = None
     size: int | None = None
     cache: Path | None = None
-    penalty: float | None = None
     keep_models: bool = False
 
 
@@ -79,13 +77,13 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
     source = _weights_source(benchmark, vision, choices, name)
     precision = choices.precision or ("bf16" if device == "cuda" else "fp32")
     network = {**protocol.network, "name": name, "precision": precision, "weights": source}
-    notes = [note.replace("{rounds}", str(choices.steps or protocol.rounds)) for note in protocol.notes]
+    rounds = protocol.rounds if choices.steps is None else whole(choices.steps, "steps", 1)
+    notes = [note.replace("{rounds}", str(rounds)) for note in protocol.notes]
     if vision.pretrained and source == RANDOM:
         network["norm"] = "batch"  # there are no statistics to freeze
         notes.append(
             "Networks began at random here; the paper's began with weights of ImageNet, which counts for much."
         )
-    rounds = protocol.rounds if choices.steps is None else whole(choices.steps, "steps", 1)
     averaging = _averaging(protocol, choices, rounds)
     single = tuple(rule for rule in protocol.rules if not SELECTIONS[rule].averaged)
     headline = protocol.headline if protocol.headline in single else "validation"
@@ -100,7 +98,6 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
         headline=headline if averaging is None else "averaged",
         per_group=protocol.per_group if choices.per_group is None else whole(choices.per_group, "per_group", 1),
         network=network,
-        changes=protocol.changes if choices.penalty is None else _with_penalty(protocol, choices.penalty),
         notes=tuple(notes),
     )
     # A wrong setting is an error now.
@@ -129,18 +126,6 @@ def _weights_source(benchmark: Benchmark, vision: Vision, choices: VisionChoices
         raise SettingError(f"weights {choices.weights}: networks for {benchmark.name} begin at random; leave them out.")
     weights = initial_weights(choices.weights, choices.style, network)
     return f"{weights.source}, style {weights.style.name}, sha256 {weights.digest}"
-
-
-def _with_penalty(protocol: Protocol, penalty: float) -> dict[str, Mapping[str, Any]]:
-    """Change λ in the methods of the table that have a prior; a smaller step of q keeps its updates stable."""
-    penalty = non_negative(penalty, "penalty", "a number of at least 0")
-    changes = dict(protocol.changes)
-    for method in map(protocol.method, protocol.methods):
-        if method.prior is not None and "penalty" in method.settings:
-            step = method.settings["step"]
-            settings = {"penalty": penalty, "step": min(step, 1.0 / penalty) if penalty else step}
-            changes[method.name] = {**changes.get(method.name, {}), "settings": settings}
-    return changes
 
 
 def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
