@@ -282,6 +282,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("pacs", "--set", "per_group=many"), "--set per_group=many: per_group takes no such value"),
         (("pacs", "--methods", "erm,tro"), "unknown method 'tro'"),
         (("pacs", "--split", "east-west"), "pacs has no split to choose"),
+        (("pacs", "--set", "penalty=inf"), "penalty is inf"),
         (("pacs", "--source", "generated"), "cannot be generated"),
         (("pacs", "--data", "EMPTY"), "pacs: no PACS/ in"),
         (("sen1floods11", "--network", "unet", "--size", "24"), "which tile=24 does not divide"),

@@ -1,15 +1,35 @@
-"""Protocols small enough to run in a test."""
+"""Protocols small enough to run in a test, and small tables on images and tiles."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from torch import nn
 
+from tests.paper.small_network import SmallNet
+from tests.paper.tiny_floods import chip_names, make_chip, write_chip, write_floods
+from tests.paper.tiny_images import write_tiny
 from toporo.choice import penalty
-from toporo.paper import BENCHMARKS
+from toporo.data.grouped import GroupedData
+from toporo.paper import BENCHMARKS, image_fits
+from toporo.paper.domainbed import SPECS
 from toporo.paper.protocols import Protocol
+from toporo.paper.results import Results
+from toporo.paper.runner import reproduce
+from toporo.paper.vision import VisionChoices
+from toporo.training import Batches, FitResult
+from toporo.vision import NETWORKS
+
+CHOICES = VisionChoices(
+    device="cpu", network="resnet18", steps=5, evaluate_every=2, per_group=4, size=16, keep_models=True
+)  # fmt: skip
+FLOODS = VisionChoices(device="cpu", network="unet", steps=3, evaluate_every=2, per_group=2, size=16, keep_models=True)
 
 
 @pytest.fixture
@@ -36,3 +56,59 @@ def shrink_tpt48(patch: pytest.MonkeyPatch) -> Protocol:
     patch.setattr(penalty, "GRID", (math.inf, 1.0))
     patch.setattr(penalty, "SPLITS", 1)
     return protocol
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Rows that each training was given, in order."""
+
+    outcome: Results
+    out: Path
+    data: Path
+    rows: list[GroupedData]
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pictures")
+    write_tiny(root, SPECS["pacs"], per_class=5)
+    return root
+
+
+@pytest.fixture(scope="session")
+def pacs(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
+    """The whole table of PACS, two seeds, with two further methods once; and what each training saw."""
+    out, seen, real = tmp_path_factory.mktemp("pacs"), [], image_fits.fit
+
+    def spy(network: nn.Module, objective: Any, batches: Batches, *rest: Any, **more: Any) -> FitResult:
+        seen.append(batches.rows)
+        return real(network, objective, batches, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(NETWORKS, "resnet18", partial(SmallNet))
+        patch.setattr(image_fits, "fit", spy)
+        reproduce("pacs", out, seeds=2, data=pictures, vision=CHOICES)
+        reproduce("pacs", out, seeds=1, methods=["irm", "tro-data-10"], data=pictures, vision=CHOICES)
+        outcome = reproduce("pacs", out, seeds=2, data=pictures, vision=CHOICES)
+    return Trainings(outcome, out, pictures, seen)
+
+
+@pytest.fixture(scope="session")
+def flooded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Events of which Ghana has no water and Spain no measurement; the others of the eleven have no chips."""
+    root = tmp_path_factory.mktemp("flooded")
+    bucket = write_floods(root)
+    for chip in chip_names():
+        image, label = make_chip(chip)
+        if chip.startswith("Ghana"):
+            write_chip(bucket, chip, image, np.where(label == 1, 0, label).astype(np.int16))
+        if chip.startswith("Spain"):
+            write_chip(bucket, chip, np.full_like(image, np.nan), label)
+    return root
+
+
+@pytest.fixture(scope="session")
+def floods(flooded: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
+    out = tmp_path_factory.mktemp("floods")
+    outcome = reproduce("sen1floods11", out, seeds=1, methods=["erm", "tro-data"], data=flooded, vision=FLOODS)
+    return Trainings(outcome, out, flooded, [])

@@ -7,7 +7,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
 
+from tests.paper.conftest import CHOICES, FLOODS, Trainings
 from tests.paper.small_network import SmallNet
 from tests.paper.tiny_floods import chip_names, make_chip, write_chip, write_floods
 from tests.paper.tiny_images import write_tiny
@@ -37,15 +38,11 @@ from toporo.paper.vision import VisionChoices, settle
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training import Batches, FitResult, TrainingPlan
+from toporo.training import FitResult, TrainingPlan
 from toporo.vision import NETWORKS, UNet
 
 DOMAINS = SPECS["pacs"].domains
 TABLE = ("erm", "group-dro", "coral", "sd", "tro-data", "tro-uniform")
-CHOICES = VisionChoices(
-    device="cpu", network="resnet18", steps=5, evaluate_every=2, per_group=4, size=16, keep_models=True
-)  # fmt: skip
-FLOODS = VisionChoices(device="cpu", network="unet", steps=3, evaluate_every=2, per_group=2, size=16, keep_models=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,61 +52,6 @@ def _small() -> Iterator[None]:
         patch.setitem(NETWORKS, "resnet18", partial(SmallNet))
         patch.delenv("TOPORO_DATA", raising=False)
         yield
-
-
-@dataclass(frozen=True)
-class Trainings:
-    """Rows that each training was given, in order."""
-
-    outcome: Results
-    out: Path
-    data: Path
-    rows: list[GroupedData]
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("pictures")
-    write_tiny(root, SPECS["pacs"], per_class=5)
-    return root
-
-
-@pytest.fixture(scope="module")
-def pacs(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
-    """The whole table of PACS, two seeds, with two further methods once; and what each training saw."""
-    out, seen, real = tmp_path_factory.mktemp("pacs"), [], image_fits.fit
-
-    def spy(network: nn.Module, objective: Any, batches: Batches, *rest: Any, **more: Any) -> FitResult:
-        seen.append(batches.rows)
-        return real(network, objective, batches, *rest, **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_fits, "fit", spy)
-        reproduce("pacs", out, seeds=2, data=pictures, vision=CHOICES)
-        reproduce("pacs", out, seeds=1, methods=["irm", "tro-data-10"], data=pictures, vision=CHOICES)
-    outcome = reproduce("pacs", out, seeds=2, data=pictures, vision=CHOICES)
-    return Trainings(outcome, out, pictures, seen)
-
-
-@pytest.fixture(scope="module")
-def flooded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Events of which Ghana has no water and Spain no measurement; the others of the eleven have no chips."""
-    root = tmp_path_factory.mktemp("flooded")
-    bucket = write_floods(root)
-    for chip in chip_names():
-        image, label = make_chip(chip)
-        if chip.startswith("Ghana"):
-            write_chip(bucket, chip, image, np.where(label == 1, 0, label).astype(np.int16))
-        if chip.startswith("Spain"):
-            write_chip(bucket, chip, np.full_like(image, np.nan), label)
-    return root
-
-
-@pytest.fixture(scope="module")
-def floods(flooded: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
-    out = tmp_path_factory.mktemp("floods")
-    outcome = reproduce("sen1floods11", out, seeds=1, methods=["erm", "tro-data"], data=flooded, vision=FLOODS)
-    return Trainings(outcome, out, flooded, [])
 
 
 def record_of(done: Trainings, method: str, seed: int, variant: str) -> tuple[Run, dict[str, Any]]:
@@ -323,6 +265,14 @@ def test_the_iou_is_that_of_the_stored_network_over_all_valid_pixels(floods: Tra
 # ---------------------------------------------------------------------- methods with fewer seeds, and another λ
 
 
+def test_another_penalty_is_another_setting_of_tro_alone() -> None:
+    settled, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", penalty=20.0), Path())
+    usual = BENCHMARKS["pacs"].protocol
+    changed = {name for name in usual.methods if settled.method(name) != usual.method(name)}
+    assert changed == {"tro-data", "tro-uniform"}
+    assert settled.method("tro-data").settings == {"penalty": 20.0, "step": 0.05}, "a step at which the weights settle"
+
+
 def test_a_short_run_is_told_as_one_and_averaged_from_its_middle() -> None:
     short, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", steps=50), Path())
     usual, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu"), Path())
@@ -353,10 +303,13 @@ def test_swads_window_is_found_by_the_loss_of_the_validation_rows(pacs: Training
     assert ["averaged_test" in each for each in metrics] == [bool(begun) and i >= begun[0] for i in range(5)]
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"evaluate_every": 0}, {"per_group": 0}, {"average": 2000}])
-def test_a_setting_out_of_range_is_an_error_not_the_default(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SettingError, match=next(iter(wrong))):
-        settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", **wrong), Path())
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("steps", 0), ("evaluate_every", 0), ("per_group", 0), ("penalty", float("nan")), ("average", 2000)],
+)
+def test_a_setting_out_of_range_is_an_error_not_the_default(name: str, value: float) -> None:
+    with pytest.raises(SettingError, match=name):
+        settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", **{name: value}), Path())  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- stored, resumed

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from toporo.checks import whole
+from toporo.checks import non_negative, whole
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.paper.base import Benchmark, Vision
 from toporo.paper.fits import Runtime
@@ -44,6 +44,7 @@ class VisionChoices:
     precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
     size : side of the images, or of the tiles.
     cache : folder for decoded images.
+    penalty : λ of TRO-data and TRO with a uniform prior.
     keep_models : whether to store every run's network.
     """
 
@@ -58,6 +59,7 @@ class VisionChoices:
     precision: str | None = None
     size: int | None = None
     cache: Path | None = None
+    penalty: float | None = None
     keep_models: bool = False
 
 
@@ -98,6 +100,7 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
         headline=headline if averaging is None else "averaged",
         per_group=protocol.per_group if choices.per_group is None else whole(choices.per_group, "per_group", 1),
         network=network,
+        changes=protocol.changes if choices.penalty is None else _with_penalty(protocol, choices.penalty),
         notes=tuple(notes),
     )
     # A wrong setting is an error now.
@@ -126,6 +129,18 @@ def _weights_source(benchmark: Benchmark, vision: Vision, choices: VisionChoices
         raise SettingError(f"weights {choices.weights}: networks for {benchmark.name} begin at random; leave them out.")
     weights = initial_weights(choices.weights, choices.style, network)
     return f"{weights.source}, style {weights.style.name}, sha256 {weights.digest}"
+
+
+def _with_penalty(protocol: Protocol, penalty: float) -> dict[str, Mapping[str, Any]]:
+    """Change λ in the methods of the table that have a prior; a smaller step of q keeps its updates stable."""
+    penalty = non_negative(penalty, "penalty", "a number of at least 0")
+    changes = dict(protocol.changes)
+    for method in map(protocol.method, protocol.methods):
+        if method.prior is not None and "penalty" in method.settings:
+            step = method.settings["step"]
+            settings = {"penalty": penalty, "step": min(step, 1.0 / penalty) if penalty else step}
+            changes[method.name] = {**changes.get(method.name, {}), "settings": settings}
+    return changes
 
 
 def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
