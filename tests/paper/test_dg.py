@@ -142,10 +142,7 @@ def test_a_file_of_that_layout_is_read_and_not_called_published(folder, tmp_path
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"data": np.ones((1500, 3))},
-            r"not dg15: expected an array .* of shape \(1500, 2\), found shape \(1500, 3",
-        ),
+        ({"data": np.ones((1500, 3))}, r"not dg15: expected an array .* of shape \(1500, 2\), found shape \(1500, 3"),
         ({"angle": None}, r"'angle' of shape \(15,\), found nothing"),
         ({"data": np.full((1500, 2), np.nan)}, "NaN or infinite values in 1500 of 1500 rows"),
         ({"domain": np.arange(1500) % 14}, r"expected rows of the groups 0 to 14, found rows of 0, .* \(14 in all\)"),
