@@ -138,7 +138,7 @@ def test_predictions_and_their_variances_are_those_of_dense_matrices(name: str, 
     rows, names, logs = rows_of(name, width, level, path())
     p = dict(zip(names, np.exp(logs), strict=True))
     solved = rows.likelihood.solve(p, centred=rows.centred)
-    fit = KrigedFit(rows.likelihood, (FittedModel(name, solved, solved.nll, 0.0, True),), np.ones(1))
+    fit = KrigedFit(rows.likelihood, (FittedModel(name, solved, 0.0, True),), np.ones(1))
     inverse, projected, _ = rows.projection(p)
     new_g = np.array([2, 2, 3, 6])
     given = {3: np.array([0.5, 0.0, -1.0])[:width], 6: np.array([-2.0, 0.3, 1.0])[:width]}
@@ -246,10 +246,9 @@ def test_beyond_the_exact_size_smooth_modes_say_nearly_the_same(
     wanted = {name: MODELS[name] for name in ("one model", "graph")}
     means = np.zeros((int((~known).sum()), d))
     said = []
-    for most, searched, solved in ((1600, 0, 0), (100, 140, 180)):
+    for most, smooth in ((1600, 0), (100, 180)):
         monkeypatch.setattr(likelihood, "MOST_EFFECTS", most)
-        monkeypatch.setattr(likelihood, "SEARCHED", searched)
-        monkeypatch.setattr(likelihood, "SOLVED", solved)
+        monkeypatch.setattr(likelihood, "SMOOTH_EFFECTS", smooth)
         fit = fit_kriged(factors, modes, names, wanted)
         said.append(fit.moments(x[~known], means, modes.vectors[g[~known]], np.full(len(means), -1))[0])
     assert fit.models[-1].solved.layout.effects <= 180

@@ -36,7 +36,7 @@ from toporo.groups import GroupIds, Groups
 from toporo.machine import free_bytes
 from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import LEVELS, MODELS, KrigedFit, fit_kriged
-from toporo.robust.likelihood import SOLVED
+from toporo.robust.likelihood import MOST_EFFECTS
 from toporo.robust.modes import GraphModes, WalkModes
 from toporo.robust.panel import fit_panel
 from toporo.robust.rows import chunks
@@ -467,7 +467,7 @@ class KrigedLevels(KrigedRegressor):
 
 def _check_memory(m: int, d: int, nodes: int) -> None:
     """An error before the work starts, if it cannot end."""
-    effects = min(SOLVED, 1 + 2 * d + nodes * (d + 1))
+    effects = min(MOST_EFFECTS, 1 + 2 * d + nodes * (d + 1))
     needed, free = 8 * (10 * m * (d + 1) ** 2 + 6 * effects**2 + 5 * nodes**2), free_bytes()
     if free is not None and needed > free:
         raise DataError(

@@ -142,7 +142,7 @@ def nested_to_json(fit: KrigedFit) -> list[dict[str, Any]]:
         {
             "name": model.name,
             "parameters": model.solved.parameters,
-            "nll": model.nll,
+            "nll": model.solved.nll,
             "score": model.score,
             "weight": float(weight),
             "converged": model.converged,
@@ -293,15 +293,15 @@ def fit_again(
                 FittedModel(
                     model.name,
                     likelihood.solve(model.parameters, centred=not model.name.endswith(OF_X)),
-                    model.nll,
                     model.score,
                     model.converged,
                 )
                 for model in stored
             )
-            sound = all(abs(m.solved.nll - m.nll) <= SAME[0] + SAME[1] * abs(m.nll) for m in models)
+            pairs = zip((model.solved.nll for model in models), (model.nll for model in stored), strict=True)
+            sound = all(abs(found - nll) <= SAME[0] + SAME[1] * abs(nll) for found, nll in pairs)
     except (np.linalg.LinAlgError, ValueError):
         sound = False
     if not sound:
         raise DataError("its numbers have no solution, or not the one they were written with. Fit the model again.")
-    return KrigedFit(likelihood, models, weights).with_all_modes()
+    return KrigedFit(likelihood, models, weights)

@@ -75,14 +75,13 @@ class FittedModel:
     ----------
     name : in :data:`MODELS`.
     solved : the solution there.
-    nll : minus the logarithm of the restricted likelihood.
-    score : ``nll`` plus half the logarithm of the number of groups for each parameter; lower is better.
+    score : minus the logarithm of the restricted likelihood, plus half the logarithm of the number of groups for each
+        parameter; lower is better.
     converged : whether the search ended well.
     """
 
     name: str
     solved: Solved
-    nll: float
     score: float
     converged: bool
 
@@ -146,20 +145,6 @@ class KrigedFit:
         values = [np.einsum("nj,njk->nk", z, solved.coefficients(means, vectors, own)) for solved, _ in self.counting]
         return np.array([weight for _, weight in self.counting]), np.array(values)
 
-    def solve_again(self, likelihood: Likelihood) -> KrigedFit:
-        """Return the models that have weight, with the same variances, for other rows or with more modes."""
-        models = tuple(
-            replace(model, solved=likelihood.solve(model.solved.parameters, centred=model.solved.layout.centred))
-            if weight > 0
-            else model
-            for model, weight in zip(self.models, self.weights, strict=True)
-        )
-        return KrigedFit(likelihood, models, self.weights)
-
-    def with_all_modes(self) -> KrigedFit:
-        """Solve again with as many modes as a solution may have, if the search was made with fewer."""
-        return self.solve_again(self.likelihood) if self.likelihood.widen() else self
-
     def without(self, gone: npt.NDArray[np.bool_]) -> KrigedFit:
         """Return the models, with the same variances, as if some of the training groups had not been seen.
 
@@ -167,7 +152,14 @@ class KrigedFit:
         ----------
         gone : mask of the groups to leave out.
         """
-        return self.solve_again(self.likelihood.select(np.flatnonzero(~gone)))
+        likelihood = self.likelihood.select(np.flatnonzero(~gone))
+        models = tuple(
+            replace(model, solved=likelihood.solve(model.solved.parameters, centred=model.solved.layout.centred))
+            if weight > 0
+            else model
+            for model, weight in zip(self.models, self.weights, strict=True)
+        )
+        return KrigedFit(likelihood, models, self.weights)
 
 
 def fit_kriged(
@@ -198,7 +190,7 @@ def fit_kriged(
             f"the search for variances did not settle ({', '.join(late)}): standardise the inputs, or leave some of "
             "them out."
         )
-    return fit.with_all_modes()
+    return fit
 
 
 def fit_nested(
@@ -225,7 +217,7 @@ def fit_nested(
         best = {key: math.exp(log) for key, log in found.items()}
         score = nll + 0.5 * math.log(groups) * len(names)
         for likelihood, of_set in zip(likelihoods, fitted, strict=True):
-            of_set.append(FittedModel(name, likelihood.solve(best, centred=centred), nll, score, converged))
+            of_set.append(FittedModel(name, likelihood.solve(best, centred=centred), score, converged))
     weights = evidence_weights([model.score for model in fitted[0]])
     return [KrigedFit(one, tuple(of_set), weights) for one, of_set in zip(likelihoods, fitted, strict=True)]
 
