@@ -51,7 +51,9 @@ def test_a_checkpoint_without_the_objective_is_an_error(tmp_path):
     file = tmp_path / "checkpoint-4" / "objective.safetensors"
     file.write_bytes(file.read_bytes()[:20])
     for _ in range(2):  # damaged, then missing
-        with pytest.raises(DataError, match=r"objective.safetensors cannot be read .*resume from a checkpoint that an"):
+        with pytest.raises(
+            DataError, match=r"objective.safetensors cannot be read .*resume from a complete checkpoint"
+        ):
             trainer(OBJECTIVES["tro"](), tmp_path, 2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
         file.unlink(missing_ok=True)
 
@@ -73,7 +75,7 @@ def test_evaluation_is_the_mean_loss_and_does_not_change_the_state(tmp_path):
 
 def test_rows_without_the_column_or_of_other_groups_are_refused(tmp_path):
     bare = [{key: value for key, value in row.items() if key != "site"} for row in ROWS]
-    with pytest.raises(DataError, match=r"no column 'site', but x, labels: say which has the groups"):
+    with pytest.raises(DataError, match=r"no column 'site', but x, labels: give the column with the groups"):
         trainer(OBJECTIVES["tro"](), tmp_path, 1, rows=bare).train()
     with pytest.raises(GroupMismatchError, match="'z'"):
         trainer(OBJECTIVES["tro"](), tmp_path, 1, rows=[{**row, "site": "z"} for row in ROWS]).train()
@@ -83,5 +85,5 @@ def test_settings_that_would_not_count_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Network, "config", PretrainedConfig(), raising=False)  # smoothing asks for one
     with pytest.raises(SettingError, match=r"label_smoothing_factor and compute_loss_func.*give loss="):
         trainer(OBJECTIVES["tro"](), tmp_path, 1, label_smoothing_factor=0.1)
-    with pytest.raises(SettingError, match=r"DANN compares features: say which, e.g. features=lambda outputs"):
+    with pytest.raises(SettingError, match=r"DANN compares features: give features=, e.g. lambda outputs"):
         ObjectiveTrainer(Network(), train_dataset=ROWS, objective=DANN(NAMES, width=4))

@@ -133,6 +133,17 @@ def test_a_penalty_sets_in_after_the_warm_up(logits, method, penalty):
     assert [value(warmed) for _ in range(4)] == [value(weak)] * 4
 
 
+def test_irm_is_a_mean_over_the_groups_with_two_rows(logits):
+    """Here the first group; the other has no penalty."""
+    logits = logits[:3]
+    losses = F.cross_entropy(logits, CODES[:3], reduction="none")
+    (slopes,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
+    by_scale = (slopes * logits).sum(dim=1)
+    found = IRM(["a", "b"], penalty=0.5, warm_up=0)(losses, torch.tensor([0, 1, 0]), logits=logits)
+    expected = (losses[[0, 2]].mean() + losses[1]) / 2 + 0.5 * by_scale[0] * by_scale[2]
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
 def test_irm_needs_gradients_and_the_logits_of_the_losses(logits):
     with torch.no_grad(), pytest.raises(DataError, match="with gradients enabled"):
         IRM(NAMES)(F.cross_entropy(logits, CODES, reduction="none"), CODES, logits=logits)

@@ -73,7 +73,7 @@ class ObjectiveTrainer(Trainer):
     ) -> None:
         if "features" in objective.needs and features is None:
             raise SettingError(
-                f"{type(objective).__name__} compares features: say which, e.g. features=lambda outputs: "
+                f"{type(objective).__name__} compares features: give features=, e.g. lambda outputs: "
                 "outputs.hidden_states[-1][:, 0], with output_hidden_states=True in the model's config."
             )
         self.objective, self.group, self._loss, self._calls = objective, group, loss, 0
@@ -97,8 +97,8 @@ class ObjectiveTrainer(Trainer):
     def _collate_with_groups(self, rows: Sequence[dict[str, Any]]) -> Any:
         if missing := [row for row in rows if self.group not in row]:
             raise DataError(
-                f"rows of the training data have no column {self.group!r}, but {', '.join(missing[0])}: say which has "
-                "the groups, group=NAME."
+                f"rows of the training data have no column {self.group!r}, but {', '.join(missing[0])}: give the "
+                "column with the groups, group=NAME."
             )
         codes = self.objective.groups.encode([row[self.group] for row in rows])
         return {**self._collate_without_groups(rows), self.group: torch.as_tensor(codes)}
@@ -154,7 +154,7 @@ class ObjectiveTrainer(Trainer):
         except (FileNotFoundError, DataError) as error:
             raise DataError(
                 f"{Path(checkpoint) / STATE} cannot be read ({error}), so the weights of the groups are unknown: "
-                "resume from a checkpoint that an ObjectiveTrainer has written whole, or train anew."
+                "resume from a complete checkpoint of an ObjectiveTrainer, or start again."
             ) from None
         self.objective.load_state_dict(state)
         self._calls = int(about["calls"])
