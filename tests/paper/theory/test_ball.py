@@ -35,9 +35,7 @@ def test_no_point_of_the_ball_is_below_the_certified_minimum(
         assert np.linalg.norm(least.point.theta) <= ball_radius * (1 + 1e-12)
         assert least.gap <= 1e-9
         assert (task.losses(tried) @ weights >= least.value - least.gap - 1e-15).all()
-    gap = duality_gap(task, tried[:4], q)
-    assert (gap.value >= -1e-12).all()
-    assert (gap.accuracy <= 1e-9).all()
+    assert (duality_gap(task, tried[:4], q) >= -1e-12).all()
 
 
 @pytest.mark.parametrize("loss", CONVEX)
@@ -54,7 +52,7 @@ def test_the_gap_agrees_with_brute_force(loss: str, penalty: float) -> None:
     costs = 0.5 * penalty * ((mixtures - task.prior) ** 2).sum(axis=1)
     highest = (mixtures @ task.losses(theta).T - costs[:, None]).max(axis=0)
     lowest = (task.losses(thetas) @ q.T).min(axis=0) - 0.5 * penalty * ((q - task.prior) ** 2).sum(axis=1)
-    assert duality_gap(task, theta, q).value == pytest.approx(highest - lowest, abs=1e-6)
+    assert duality_gap(task, theta, q) == pytest.approx(highest - lowest, abs=1e-6)
 
 
 @pytest.mark.parametrize("loss", CONVEX)
@@ -74,7 +72,7 @@ def test_the_minimum_agrees_with_a_general_solver(loss: str, ball_radius: float)
 def test_the_saddle_point_has_the_gap_it_claims(loss: str, penalty: float) -> None:
     task = problem(loss, penalty, rows=20)
     saddle = task.solve(task.prior, penalty, 1e-8)
-    assert float(duality_gap(task, saddle.point.theta.T, saddle.q[None]).value[0]) <= 1.01e-8
+    assert duality_gap(task, saddle.point.theta.T, saddle.q[None]) <= 1.01e-8
 
 
 @pytest.mark.parametrize("loss", CONVEX)

@@ -65,7 +65,6 @@ def test_the_bound_holds_and_the_gap_falls_at_its_rate(loss: str, penalty: float
     assert convergence.covered
     assert convergence.gap.holds
     assert SLOPES[0] <= convergence.gap.slope <= SLOPES[1]
-    assert convergence.accuracy <= 1e-9
     if penalty == 0.0:  # the check has power: a bound that fell like 1/T would not hold
         assert convergence.gap.means[-1] > convergence.gap.bounds[-1] / math.sqrt(HORIZONS[-1])
 

@@ -79,7 +79,6 @@ class BoundBreakdown:
     weights : q, by training group.
     empirical : the q-weighted training risk.
     complexity, complexity_error : :math:`2 \hat{\mathfrak R}_q` by Monte Carlo, and its standard error.
-    complexity_ceiling : its upper bound by Jensen's inequality.
     distance, distance_error : total variation between test inputs and mixture as seen by a classifier, a lower bound,
         and its standard error.
     emd : their diffusion EMD, on a scale of its own and no part of the sum.
@@ -94,7 +93,6 @@ class BoundBreakdown:
     empirical: float
     complexity: float
     complexity_error: float
-    complexity_ceiling: float
     distance: float
     distance_error: float
     emd: float
@@ -163,7 +161,6 @@ def bound_breakdown(
     number(delta, "delta", "a probability of failure between 0 and 1", above=0.0, below=1.0)
     _check(problem, theta, test)
     q = problem.groups.align(Prior(weights).weights, what="the weights")
-    points = problem.row_weights(q)[:, None] * problem.x
     complexity, *group_complexities = (
         rademacher(problem.row_weights(mixture)[:, None] * problem.x, problem.ball_radius, signs)
         for mixture in (q, *np.eye(len(q)))
@@ -176,7 +173,6 @@ def bound_breakdown(
         empirical=float(q @ problem.group_means(_ramp(problem.x @ theta * problem.y))),
         complexity=2.0 * complexity.value,
         complexity_error=2.0 * complexity.error,
-        complexity_ceiling=2.0 * problem.ball_radius * float(np.linalg.norm(points)),
         distance=distance.value,
         distance_error=distance.error,
         emd=mixture_emd(problem, q, test.x),
@@ -306,6 +302,6 @@ def _assumptions(ball_radius: float, delta: float) -> tuple[str, ...]:
         "inputs only.",
         "The total variation is estimated by a classifier (boosting), which gives a lower bound. The sum is therefore "
         "an estimate and no certificate.",
-        "The complexity is a Monte Carlo mean with a standard error; its ceiling needs no sampling.",
+        "The complexity is a Monte Carlo mean, given with its standard error.",
         "The diffusion EMD ranks groups by their distance; it has a scale of its own and is no part of the sum.",
     )

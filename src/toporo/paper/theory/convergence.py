@@ -139,8 +139,7 @@ class Convergence:
     ----------
     loss, penalty, ball_radius : of the problem.
     constants : the G's behind step sizes and bound.
-    gap : the gaps, each an upper bound of the true one by at most the accuracy, and the bound on their mean.
-    accuracy : the largest such error.
+    gap : the gaps, and the bound on their mean.
     covered : whether the mean squares of the gradients were within the G's at every T. For certified constants only
         chance prevents it; for estimated ones it is the condition under which the bound applies.
     """
@@ -150,7 +149,6 @@ class Convergence:
     ball_radius: float
     constants: Constants
     gap: Rate
-    accuracy: float
     covered: bool
 
 
@@ -172,14 +170,12 @@ def measure_convergence(
         iterates = descent_ascent(problem, steps=steps, sizes=constants.step_sizes(radius, steps), seeds=seeds)
         gaps.append(duality_gap(problem, iterates.theta.mean(axis=0), iterates.q.mean(axis=0)))
         mean_squares.append(squared_norms(iterates).mean(axis=(1, 2)))
-    values, accuracies = np.array(gaps).swapaxes(0, 1)
     bounds = np.array([constants.gap_bound(radius, steps) for steps in horizons])
     return Convergence(
         problem.loss,
         problem.penalty,
         radius,
         constants,
-        Rate(horizons, tuple(seeds), values, bounds),
-        accuracy=float(accuracies.max()),
-        covered=bool((np.array(mean_squares) <= np.array([constants.theta, constants.q]) ** 2).all()),
+        Rate(horizons, tuple(seeds), np.array(gaps), bounds),
+        bool((np.array(mean_squares) <= np.array([constants.theta, constants.q]) ** 2).all()),
     )
