@@ -22,6 +22,7 @@ from toporo.cluster import Cluster, cluster
 from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError
 from toporo.files import write_text
 
+pytestmark = pytest.mark.slow
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
 
 
@@ -196,25 +197,6 @@ def test_what_is_lost_is_done_again_and_not_for_ever(
     assert sorted(two.each(die_at_first, calls)) == [("a", "done"), ("b", "done")]
     with pytest.raises(TopoRoError, match=r"job q was lost 4 times.*fewer jobs at a time"):
         list(two.each(always_die, [("job q", ())]))
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-def test_a_dying_machine_that_still_gets_calls_does_not_use_up_the_tries(
-    two: Any, monkeypatch: pytest.MonkeyPatch, ordered: bool
-) -> None:
-    """For a moment it loses all that it is given, at once."""
-    monkeypatch.setattr(seam, "PAUSE", 0.2)
-    fetch, dead_at = two._fetch, time.monotonic() + 0.5
-
-    def dying(refs: list[Any], patience: float | None) -> tuple[Any, Any]:
-        if refs and time.monotonic() < dead_at:
-            return refs[0], two._ray.exceptions.ObjectLostError("ff" * 28, None, "")
-        return fetch(refs, patience)
-
-    monkeypatch.setattr(two, "_fetch", dying)
-    results = list(two.each(square, [(number, (number,)) for number in range(5)], ordered=ordered))
-    assert sorted(results) == [(number, number**2) for number in range(5)]
-    assert not ordered or results == sorted(results)
 
 
 def test_calls_under_way_end_with_the_generator(two: Cluster, tmp_path: Path) -> None:

@@ -29,10 +29,6 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all_valid_names() -> N
     assert str(error) == "unknown cut 'mst_knn'. Did you mean 'mst-knn'? Valid names: knn, mst-knn, percentile."
 
 
-def test_a_name_like_no_other_gets_no_false_suggestion() -> None:
-    assert "Did you mean" not in str(errors.UnknownNameError("cut", 7, ["percentile", "knn"]))
-
-
 @pytest.mark.parametrize(("count", "expected"), [(2, "0, 1"), (3, "0, 1, 2"), (4, "0, 1, 2, … (4 in all)")])
 def test_long_lists_are_cut_and_say_how_long_they_are(count: int, expected: str) -> None:
     assert errors.listed(range(count), limit=3) == expected

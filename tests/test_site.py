@@ -72,38 +72,11 @@ def test_nothing_on_the_site_keeps_people_from_reading_it(browser: Any) -> None:
 # ---------------------------------------------------------------- what builds it
 
 
-def test_links_lead_to_the_page_that_shows_a_file(extensions: Callable[[str], Any]) -> None:
-    tool = extensions("repository")
-    here = DOCS / "speed.md"
-    code = "\n```\n[e](f)\n```"
-    text = "[a](guide.md#no-map) [b](../examples/images.py) [c](../src/toporo/files.py) ![d](images/x.svg)"
-    led = "[a](_pages/guides/no-map.md) [b](gallery/images.rst) c ![d](images/x.svg)"
-    assert tool.relinked(text + code, here, here) == led + code
-    copy = tool.COPIES / "contributing.md"
-    assert tool.relinked("[g](docs/glossary.md#groups)", ROOT / "CONTRIBUTING.md", copy) == "[g](../glossary.md#groups)"
-
-
-def test_a_page_ends_with_the_pictures_of_its_examples(extensions: Callable[[str], Any]) -> None:
-    tool = extensions("repository")
-    page = tool.with_pictures("# A\n[b](../examples/images.py), [c](../../examples/images.py)\n")
-    assert page.count("\n   ../examples/images.py\n") == 1
-    assert page.count(".. minigallery::") == 1
-    assert tool.with_pictures("# A\n") == "# A\n"
-
-
 def test_every_section_of_the_guide_is_a_page_of_the_site(extensions: Callable[[str], Any]) -> None:
     pages = extensions("repository").guide_pages()
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     assert len(pages) >= 14
     assert [page.stem for page in pages if f"_pages/guides/{page.stem}" not in index] == []
-
-
-def test_parameters_become_lists(extensions: Callable[[str], Any]) -> None:
-    lines = ["It does.", "", "Parameters", "----------", "x, y : inputs, and", "    targets.", "", ">>> 1", "1"]
-    done = extensions("house_docstrings").sections(lines)
-    assert "**x**, **y**" in done
-    assert done[done.index("**x**, **y**") + 1 :][:2] == ["    inputs, and", "    targets."]
-    assert done[-2:] == [">>> 1", "1"]
 
 
 def test_requests_to_the_net_are_seen(extensions: Callable[[str], Any]) -> None:
@@ -115,14 +88,6 @@ def test_requests_to_the_net_are_seen(extensions: Callable[[str], Any]) -> None:
         2,
         1,
     ]
-
-
-def test_pages_are_mended_once(extensions: Callable[[str], Any]) -> None:
-    mended = extensions("accessible").mended
-    page = mended('<pre><span></span>a</pre><a class="reference internal" href="b.html"><span class="doc">B</span></a>')
-    assert '<pre tabindex="0">' in page
-    assert 'href="b.html" aria-label="B"' in page
-    assert mended(page) == page
 
 
 def test_every_example_has_its_place_in_the_gallery(extensions: Callable[[str], Any]) -> None:

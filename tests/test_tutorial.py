@@ -51,20 +51,6 @@ def test_outputs_are_filled_in(tool: Any) -> None:
     assert PAGE.count("<!-- ") == len(blocks), "a marker without a block of its own would be passed over"
 
 
-def test_chosen_lines_show_where_others_were(tool: Any) -> None:
-    lines = list("abcdef")
-    assert tool._chosen(lines, "") == lines
-    assert tool._chosen(lines, " [:2] [-1:]") == ["a", "b", "…", "f"]
-    assert tool._chosen(lines, " [2:4]") == ["…", "c", "d", "…"]
-    assert tool._chosen(lines, " [:3] [3:]") == lines
-
-
-def test_a_step_that_fails_stops_the_page(tool: Any, tmp_path: Path) -> None:
-    page = "<!-- run: broken -->\n```sh\ntoporo explain nowhere\n```\n"
-    with pytest.raises(RuntimeError, match="not a model folder"):
-        tool.run_steps(page, tmp_path)
-
-
 # ---------------------------------------------------------------- with data
 
 
