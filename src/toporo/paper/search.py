@@ -261,88 +261,74 @@ def evaluate_rules(plan: SearchPlan, records: Mapping[str, Record]) -> VariantSe
         {"held_out": list(data.test), "likeness": round(likeness, 6)}
         for data, likeness in zip(plan.data[1:], plan.likeness, strict=True)
     ]
-    methods = {name: Scores.of(protocol, runs[name], records).search() for name in runs}
+    methods = {name: _evaluate_method(protocol, runs[name], records) for name in runs}
     title = f"{protocol.title} {variant.title}".strip()
     return VariantSearch(variant.name, title, protocol.digits, len(plan.runs), folds, methods)
 
 
-@dataclass(frozen=True)
-class Scores:
-    """The figures of a method that rules choose by.
+def _evaluate_method(protocol: Protocol, runs: Sequence[Run], records: Mapping[str, Record]) -> MethodSearch:
+    """Return the result of every rule for the runs of a method; the first runs have its own settings."""
+    settings: list[dict[str, Any]] = []
+    for run in runs:
+        if run.method.settings not in settings:
+            settings.append(dict(run.method.settings))
+    epochs = [int(entry["round"]) for entry in max((records[run.key]["history"] for run in runs), key=len)]
+    scores = _scores(protocol, runs, records, settings, len(epochs))
+    if np.isnan(scores["own"]).all(axis=(1, 2)).any():
+        raise DivergedError(f"{runs[0].method.name}: training diverged with the settings of the table.")
 
-    Attributes
-    ----------
-    protocol, title : of the runs, and of the method.
-    settings, epochs : those tried, the method's own first, and those after which runs were evaluated.
-    by_rule : by seed, setting and epoch, for each rule; NaN for settings that diverged with that seed.
-    """
-
-    protocol: Protocol
-    title: str
-    settings: list[dict[str, Any]]
-    epochs: list[int]
-    by_rule: dict[str, npt.NDArray[np.float64]]
-
-    @classmethod
-    def of(cls, protocol: Protocol, runs: Sequence[Run], records: Mapping[str, Record]) -> Scores:
-        """Collect the scores of all runs of a method; the first ones have its own settings."""
-        method, metric = runs[0].method, protocol.whole
-        settings: list[dict[str, Any]] = []
-        for run in runs:
-            if run.method.settings not in settings:
-                settings.append(dict(run.method.settings))
-        histories = [records[run.key]["history"] for run in runs]
-        epochs = [int(entry["round"]) for entry in max(histories, key=len)]
-        shape = (1 + max(run.fold for run in runs), 1 + max(run.seed for run in runs), len(settings), len(epochs))
-        test, validation = np.full(shape, np.nan), np.full(shape, np.nan)
-        for run, history in zip(runs, histories, strict=True):
-            if history:
-                at = run.fold, run.seed, settings.index(dict(run.method.settings))
-                test[at] = [metric.scale * entry["metrics"][metric.key] for entry in history]
-                validation[at] = [metric.scale * entry["metrics"]["validation"] for entry in history]
-        test[:, np.isnan(test).any(axis=0)] = np.nan
-        if np.isnan(test[0, :, 0]).any():
-            raise DivergedError(f"{method.name}: training diverged with the settings of the table.")
-        oracle, own = test[0], np.full(shape[1:], np.nan)
-        own[:, 0] = 0.0
-        rules = {"validation": validation[0], "regions": test[1:].mean(axis=0), "oracle": oracle}
-        scores = {rule: np.where(np.isnan(oracle), np.nan, values) for rule, values in rules.items()}
-        return cls(protocol, method.title, settings, epochs, {"own": own, **scores})
-
-    def search(self) -> MethodSearch:
-        """Return the result of every rule."""
-        last = self.by_rule["oracle"][:, :, -1].T
-        kept = [bool(np.isfinite(values).any()) for values in last]
-        return MethodSearch(
-            self.title,
-            [settings for settings, keep in zip(self.settings, kept, strict=True) if keep],
-            [_short(values[~np.isnan(values)]) for values in last[kept]],
-            {rule: self.choose(rule, [-1]) for rule in RULES},
-            {rule: self.choose(rule, list(range(len(self.epochs)))) for rule in (*LABEL_FREE, "oracle")},
-            {rule: self.rank(rule) for rule in LABEL_FREE},
-        )
-
-    def choose(self, rule: str, epochs: list[int]) -> Choice:
-        """Return the result of a rule that chooses among these epochs, given by their numbers."""
-        best = np.nanmax if self.protocol.better == "higher" else np.nanmin
+    def choose(rule: str, start: int) -> Choice:
+        """Apply a rule to the evaluations from one on, by its number."""
+        best = np.nanmax if protocol.better == "higher" else np.nanmin
         values, regrets, taken = [], [], []
-        for scores, figures in zip(self.by_rule[rule][..., epochs], self.by_rule["oracle"][..., epochs], strict=True):
-            equal = scores == best(scores)
+        for candidates, figures in zip(scores[rule][..., start:], scores["oracle"][..., start:], strict=True):
+            equal = candidates == best(candidates)
             setting, epoch = np.argwhere(equal)[0]
             values.append(float(figures[equal].mean()))
             regrets.append(abs(float(best(figures)) - values[-1]))
-            chosen = {"settings": self.settings[setting], "epoch": self.epochs[epochs[epoch]]}
+            chosen = {"settings": settings[setting], "epoch": epochs[start:][epoch]}
             taken.append({**chosen, "equal": int(equal.sum())})
         return Choice(_short(values), _short(regrets), taken)
 
-    def rank(self, rule: str) -> float | None:
-        """Return the rank correlation of a rule's scores with the test figures after the last epoch."""
-        correlations = []
-        for scores, figures in zip(self.by_rule[rule][..., -1], self.by_rule["oracle"][..., -1], strict=True):
-            pairs = np.stack([scores, figures])[:, ~np.isnan(figures)]
-            if pairs.shape[1] > 2 and np.ptp(pairs, axis=1).min() > 0:
-                correlations.append(float(spearmanr(*pairs).statistic))
-        return round(float(np.mean(correlations)), 4) if correlations else None
+    last = scores["oracle"][..., -1].T
+    kept = [setting for setting in range(len(settings)) if np.isfinite(last[setting]).any()]
+    return MethodSearch(
+        runs[0].method.title,
+        [settings[setting] for setting in kept],
+        [_short(last[setting][np.isfinite(last[setting])]) for setting in kept],
+        {rule: choose(rule, -1) for rule in RULES},
+        {rule: choose(rule, 0) for rule in (*LABEL_FREE, "oracle")},
+        {rule: _rank(scores[rule][..., -1], scores["oracle"][..., -1]) for rule in LABEL_FREE},
+    )
+
+
+def _scores(
+    protocol: Protocol, runs: Sequence[Run], records: Mapping[str, Record], settings: Sequence[Any], epochs: int
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return what each rule looks at by seed, setting and epoch; NaN for settings that diverged on some fold."""
+    metric = protocol.whole
+    shape = (1 + max(run.fold for run in runs), 1 + max(run.seed for run in runs), len(settings), epochs)
+    test, validation = np.full(shape, np.nan), np.full(shape, np.nan)
+    for run in runs:
+        history = [entry["metrics"] for entry in records[run.key]["history"]]
+        if history:
+            at = run.fold, run.seed, settings.index(run.method.settings)
+            test[at] = [metric.scale * metrics[metric.key] for metrics in history]
+            validation[at] = [metric.scale * metrics["validation"] for metrics in history]
+    diverged = np.isnan(test).any(axis=0)
+    own = np.where(np.arange(len(settings))[:, None] == 0, 0.0, np.full(shape[1:], np.nan))
+    scores = {"own": own, "validation": validation[0], "regions": test[1:].mean(axis=0), "oracle": test[0]}
+    return {rule: np.where(diverged, np.nan, values) for rule, values in scores.items()}
+
+
+def _rank(scores: npt.NDArray[np.float64], figures: npt.NDArray[np.float64]) -> float | None:
+    """Return the rank correlation of scores and figures over settings, mean over seeds."""
+    correlations = []
+    for pairs in np.stack([scores, figures], axis=1):
+        pairs = pairs[:, ~np.isnan(pairs[1])]
+        if pairs.shape[1] > 2 and np.ptp(pairs, axis=1).min() > 0:
+            correlations.append(float(spearmanr(*pairs).statistic))
+    return round(float(np.mean(correlations)), 4) if correlations else None
 
 
 def _short(values: Iterable[float]) -> list[float]:
