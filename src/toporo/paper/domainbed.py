@@ -12,7 +12,7 @@ from toporo.paper.base import Benchmark, Vision, register
 from toporo.paper.image_folder import ImageFolder
 from toporo.paper.protocols import MILD_TRO, ON_IMAGES_EXTRA, WARM_UP_SHARE, Metric, Protocol, Variant
 from toporo.paper.results import Results
-from toporo.paper.sections import Sections, any_sections, lowest_seeds, section, shown_samples
+from toporo.paper.sections import Sections, any_sections, sample_runs, section
 
 _PACS = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
 _VLCS = {"Caltech101": 1415, "LabelMe": 2656, "SUN09": 3282, "VOC2007": 3376}
@@ -143,20 +143,17 @@ def sections(part: Results) -> Sections:
 
 def _samples(part: Results) -> Sections:
     """Show pictures of the domain held out, and the classes that ERM and TRO-data predict."""
-    first = lowest_seeds(part.records)
-    samples = {name: first[name]["samples"] for name in shown_samples(part) if first.get(name, {}).get("samples")}
-    if not samples:
+    runs = sample_runs(part)
+    if not runs:
         return []
     store = part.loaded.store
     if not isinstance(store, ImageStore):
         raise DataError(f"{part.loaded.name} has no store of images, though its runs have samples of them.")
     photos = []
-    for i, row in enumerate(next(iter(samples.values()))["rows"]):  # the same of all methods
+    for i, row in enumerate(next(iter(runs.values()))["samples"]["rows"]):  # the same of all methods
         guesses = {
-            part.protocol.method(name).title: pages.pictures.Guess(
-                store.classes[predictions["predicted"][i]], predictions["confidence"][i]
-            )
-            for name, predictions in samples.items()
+            title: pages.pictures.Guess(store.classes[run["samples"]["predicted"][i]], run["samples"]["confidence"][i])
+            for title, run in runs.items()
         }
         photos.append(pages.pictures.Photo(store.images[row], store.classes[part.loaded.data.y[row]], guesses))
     text = (

@@ -107,9 +107,10 @@ def scores(part: Results, metric: Metric, methods: Sequence[BenchMethod]) -> lis
 # ---------------------------------------------------------------------- sections
 
 
-def shown_samples(part: Results) -> list[str]:
-    """Return the names of the methods whose predictions are shown: the baseline and the one with a learned topology."""
-    return [method.name for method in (part.protocol.baseline, part.protocol.learned) if method is not None]
+def sample_runs(part: Results) -> dict[str, Record]:
+    """Return the runs whose predictions are shown, by title: those of ERM and of the method with a learned topology."""
+    first, methods = lowest_seeds(part.records), (part.protocol.baseline, part.protocol.learned)
+    return {m.title: first[m.name] for m in methods if m is not None and first.get(m.name, {}).get("samples")}
 
 
 def file_name(figure: str, variant: str) -> str:

@@ -44,9 +44,10 @@ from toporo.paper.flood_chips import (
 from toporo.paper.loaded import BenchmarkData, check_published, check_source, find_data
 from toporo.paper.protocols import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA, Metric, Protocol, Variant
 from toporo.paper.results import Results
-from toporo.paper.sections import Sections, any_sections, lowest_seeds, section, shown_samples
+from toporo.paper.sections import Sections, any_sections, sample_runs, section
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
+from toporo.types import Record
 
 NAME = "sen1floods11"
 #: The events of the hand-labelled chips, with longitude and latitude.
@@ -304,23 +305,19 @@ def _map(part: Results) -> Sections:
 
 def _samples(part: Results) -> Sections:
     """Show tiles of the event held out, in the runs with the lowest seed."""
-    first = lowest_seeds(part.records)
-    water = {
-        part.protocol.method(name).title: dict(zip(first[name]["samples"]["rows"], _water(part, name), strict=True))
-        for name in shown_samples(part)
-        if first.get(name, {}).get("samples")
-    }
-    if not water:
+    runs = sample_runs(part)
+    if not runs:
         return []
-    store = _tiles(part.loaded)
+    store, water = _tiles(part.loaded), {title: _water(part, record) for title, record in runs.items()}
+    rows = next(iter(runs.values()))["samples"]["rows"]  # the same of all methods
     tiles = [
         pages.pictures.Tile(
             f"{store.chips[row]}\nrow {store.corners[row][0]}, column {store.corners[row][1]}",
             store.x[row, 0],
             store.y[row],
-            {title: maps[row] for title, maps in water.items()},
+            {title: maps[i] for title, maps in water.items()},
         )
-        for row in next(iter(water.values()))  # the same of all methods
+        for i, row in enumerate(rows)
     ]
     text = (
         f"Tiles of {part.loaded.test[0]} after the last {part.protocol.moment} of the runs with the lowest seed. "
@@ -330,9 +327,9 @@ def _samples(part: Results) -> Sections:
     return section(part, "tiles", "Water found in the event held out", text, pages.pictures.tile_samples(tiles))
 
 
-def _water(part: Results, method: str) -> npt.NDArray[Any]:
-    """Return probabilities of water in the sample tiles of the run with the lowest seed."""
-    run = min((run for run in part.runs if run.method.name == method), key=lambda run: run.seed)
+def _water(part: Results, record: Record) -> npt.NDArray[Any]:
+    """Return the probabilities of water in the sample tiles of a run."""
+    run = next(run for run in part.runs if run.key == record["key"])
     tensors = part.store.tensors(run)
     if WATER not in tensors:
         path = part.store.path(run, "safetensors")
