@@ -31,7 +31,6 @@ ROOM_FOR_BAR = 60
 COLUMNS = {
     "share": ("TaskProgressColumn", "TimeRemainingColumn"),
     "items": ("MofNCompleteColumn", "TimeElapsedColumn", "TimeRemainingColumn"),
-    "bytes": ("DownloadColumn", "TimeRemainingColumn"),
 }
 
 logger = logging.getLogger("toporo")
@@ -55,7 +54,7 @@ class Bar:
     Parameters
     ----------
     title : what stands before the bar.
-    counts : ``"share"`` (per cent), ``"items"`` or ``"bytes"``.
+    counts : ``"share"`` (per cent) or ``"items"``.
     stays : leave the bar on the screen when the work is done.
     mark : what every line that is said begins with.
     quiet : show no bar, and say nothing.

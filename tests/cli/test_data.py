@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
@@ -23,7 +22,6 @@ from tests.paper.tiny_images import write_tiny
 from toporo.paper import nclimdiv
 from toporo.paper.domainbed import SPECS
 from toporo.paper.loaded import cache_folder
-from toporo.progress import Bar
 
 FOLDERS = {
     "pacs": "PACS/<domain>/<class>/<image>",
@@ -135,7 +133,7 @@ def test_get_fetches_once_and_verify_notices_later_damage(run: Run, publisher: P
     first = run("get", "tpt48", "--url", publisher.url)
     assert first.code == 0, first.err
     assert first.out == f"complete: {path}\n"
-    assert first.err == f"toporo: fetching {publisher.url}{NAME}\n"
+    assert first.err == ""
     asked = len(publisher.asked)
     again = run("get", "tpt48", "--url", publisher.url)
     assert (again.code, again.out, again.err) == (0, first.out, "")
@@ -179,22 +177,6 @@ def test_an_interrupt_says_that_nothing_was_kept(
     done = run("get", "tpt48", "--url", publisher.url)
     assert done.code == 130
     assert "nothing was kept" in done.err
-
-
-def test_on_a_terminal_a_bar_shows_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last state: all of them; lines that are said stand above it, unbroken."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    with Bar("tpt48", "bytes", mark="toporo: ") as progress:
-        progress.say("fetching [bold] " + "x" * 200)
-        progress(50_000, None)
-        progress(70_000, 70_000)
-    shown = stream.getvalue()
-    assert "toporo: fetching [bold] " + "x" * 200 in shown
-    assert "tpt48" in shown
-    assert "70.0/70.0 kB" in shown
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from toporo.cli.common import (
     check_writable,
     completing,
     in_help,
-    interruptible,
     option,
     register,
     say,
@@ -27,7 +26,7 @@ from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.paper.base import BENCHMARKS, Benchmark, export, listed_benchmarks
 from toporo.paper.loaded import data_folder, download_folder
-from toporo.progress import Bar, tracked
+from toporo.progress import tracked
 from toporo.text import many
 
 _OUTPUT = "Output"
@@ -103,8 +102,8 @@ def get_data(
         can = ", ".join(other.name for other in BENCHMARKS.values() if other.fetch is not None)
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
     folder = download_folder(data)
-    with interruptible("nothing was kept"), Bar(name, "bytes", mark="toporo: ", quiet=as_json or quiet) as progress:
-        benchmark.fetch(folder, url=url, report=progress, say=progress.say)
+    with working(f"fetching {name}", "nothing was kept", quiet=as_json or quiet):
+        benchmark.fetch(folder, url)
     rows = _file_states([benchmark], folder)
     if as_json:
         say_data(json.dumps(rows, indent=1))

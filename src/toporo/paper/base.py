@@ -107,7 +107,7 @@ class Benchmark:
     group : name of a group in messages, such as ``"state"``.
     files : from a data folder, or None, to its files and their states, for ``toporo data list`` and ``verify``.
     others : further protocols by name.
-    fetch : ``(folder, *, url=None, report, say)`` for ``toporo data get``: see :func:`toporo.paper.nclimdiv.fetch`.
+    fetch : ``(folder, url=None)`` for ``toporo data get``: see :func:`toporo.paper.nclimdiv.fetch`.
     table : makes the files of ``toporo data table``, if the rows are a table.
     split : ``(data, seed, fraction)`` to the rows to train on and to validate on.
     summary : from a metric by test group to an evaluation's metrics; ``"test"`` is over all test groups, ``"by_group"``

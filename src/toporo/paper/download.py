@@ -6,13 +6,8 @@ import http.client
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from typing import TypeAlias
 
 from toporo.errors import SettingError, TopoRoError
-
-#: Called with the number of bytes received, and of the whole file: None if the server does not state it.
-Received: TypeAlias = Callable[[int, int | None], object]
 
 #: Seconds to wait for a silent server.
 TIMEOUT = 30.0
@@ -22,23 +17,17 @@ class DownloadError(TopoRoError):
     """Raised if a file cannot be downloaded."""
 
 
-def download(url: str, most: int, report: Received = lambda done, total: None) -> bytes:
-    """Return the content of a file of at most ``most`` bytes; ``report`` is called as it arrives."""
+def download(url: str, most: int) -> bytes:
+    """Return the content of a file of at most ``most`` bytes."""
     if not url.startswith(("https://", "http://")):
         raise SettingError(f"{url!r} is not an address on the web: expected https://…")
-    content = bytearray()
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "toporo"})  # noqa: S310  # checked above
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310
             if url.startswith("https:") and not response.url.startswith("https:"):
                 raise DownloadError(f"{url}: the server redirects to {response.url}, which is not secure.")
             length = response.headers.get("Content-Length")
-            total = int(length) if length else None
-            while chunk := response.read(1 << 16):
-                content += chunk
-                if max(len(content), total or 0) > most:
-                    raise DownloadError(f"{url}: the server sends more than the {most} bytes that the file can have.")
-                report(len(content), total)
+            content: bytes = response.read(most + 1)
     except urllib.error.HTTPError as error:
         error.close()
         raise DownloadError(f"{url}: the server answered {error.code} {error.reason}.") from None
@@ -46,6 +35,8 @@ def download(url: str, most: int, report: Received = lambda done, total: None) -
         reason = getattr(error, "reason", error)
         offline = "; this machine seems to be offline" if isinstance(reason, socket.gaierror) else ""
         raise DownloadError(f"{url}: no connection ({reason}){offline}.") from None
-    if total not in (None, len(content)):
-        raise DownloadError(f"{url}: the connection was dropped after {len(content)} of {total} bytes.")
-    return bytes(content)
+    if len(content) > most:
+        raise DownloadError(f"{url}: the server sends more than the {most} bytes that the file can have.")
+    if length not in (None, str(len(content))):
+        raise DownloadError(f"{url}: the connection was dropped after {len(content)} of {length} bytes.")
+    return content

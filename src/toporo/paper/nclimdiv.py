@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from toporo.errors import DataError, DatasetNotFoundError, listed
 from toporo.files import write_whole
-from toporo.paper.download import DownloadError, Received, download
+from toporo.paper.download import DownloadError, download
 from toporo.paper.loaded import FileState, file_state
 from toporo.topology import states
 from toporo.types import Array
@@ -105,28 +104,20 @@ def _file_state(path: Path) -> FileState:
     return str(path), "complete"
 
 
-def fetch(folder: Path, *, url: str | None = None, report: Received, say: Callable[[str], object]) -> None:
+def fetch(folder: Path, url: str | None = None) -> None:
     """Download NOAA's newest release into a data folder, unless there is an intact one; check it before it is written.
 
-    Parameters
-    ----------
-    folder : data folder, created if necessary.
-    url : a mirror of NOAA's folder.
-    report, say : called with the number of bytes received, and with one line per event.
+    The folder is created if necessary; ``url`` is a mirror of NOAA's.
     """
     base, target = f"{(url or URL).rstrip('/')}/", folder / "tpt48"
-    path, state = file_states(folder)[0]
-    if state in ("intact", "complete"):
+    if file_states(folder)[0][1] in ("intact", "complete"):
         return
-    if not state.startswith("absent"):
-        say(f"{path} is {state}: fetching again")
     try:
         date = download(f"{base}procdate.txt", 1000).strip()
         if not re.fullmatch(rb"[0-9]{8}", date):
             raise DataError(f"{base}procdate.txt: found {date[:40]!r}, expected the date of the newest release.")
         name = RELEASE.format(date.decode("ascii"))
-        say(f"fetching {base}{name}")
-        content = download(f"{base}{name}", MAX_BYTES, report)
+        content = download(f"{base}{name}", MAX_BYTES)
         parse_temperatures(content, f"{base}{name}")
     except (DownloadError, DataError) as error:
         raise DownloadError(
