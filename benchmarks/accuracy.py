@@ -27,7 +27,7 @@ from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 import toporo as tr
-from toporo.topology.operator import dense_affinity, knn_affinity
+from toporo.topology.kernel import dense_affinity, knn_affinity
 
 POINTS = 2000
 SEEDS = 4

@@ -81,7 +81,7 @@ def l1_distances(embeddings: np.ndarray) -> np.ndarray:
 def main() -> None:
     """Check that the conventions match: at a high order the peer must give the exact distances."""
     import toporo as tr
-    from toporo.topology.operator import dense_affinity, knn_affinity
+    from toporo.topology.kernel import dense_affinity, knn_affinity
 
     rng = np.random.default_rng(0)
     codes = np.arange(400) % 6

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist, pdist
 
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.topology.operator import bandwidth, check_features, dense_affinity, knn_affinity
+from toporo.topology.kernel import bandwidth, check_features, dense_affinity, knn_affinity
 
 
 def cloud(n: int = 60, dimensions: int = 3, seed: int = 0) -> np.ndarray:

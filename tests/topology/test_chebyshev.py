@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toporo.topology.operator import FINEST_TAIL, DyadicFilters, dyadic_coefficients
+from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters, dyadic_coefficients
 
 quick = settings(deadline=None, max_examples=60)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,9 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from toporo.errors import SettingError, UnknownNameError
-from toporo.topology import plan
-from toporo.topology.engine import TorchEngine, available_threads
+from toporo.topology import engine
+from toporo.topology.engine import choose_device, installed, make_engine, with_room
 from toporo.topology.operator import DiffusionOperator
-from toporo.topology.plan import choose_device, installed, make_engine
 
 quick = settings(deadline=None, max_examples=40)
 
@@ -90,7 +87,7 @@ def block(name: str, values: np.ndarray) -> Any:
     filters, points, columns = values.shape
     padded = fused._zeros(filters, points, 8 * -(-columns // 8))
     padded[:, :, :columns] = values
-    return fused._Block(padded, columns)
+    return fused.Block(padded, columns)
 
 
 def nothing() -> None:
@@ -110,46 +107,6 @@ def test_fields_are_those_of_numpy_at_any_width(name: str, as_sparse: bool, devi
     np.testing.assert_allclose(found, reference(operator, measures, rows), rtol=0, atol=1e-13)
 
 
-#: Lists of features as LLVM has them, by what they are called.
-PROCESSORS = {
-    "AVX-512": "+avx,+avx2,+avx512f,+fma",
-    "AVX2": "+avx,+avx2,+fma,-avx512f",
-    "SSE": "+sse4.2,-avx,-avx2",
-    "NEON": "+neon",
-}
-
-
-@needs_numba
-@pytest.mark.parametrize("features", PROCESSORS.values(), ids=PROCESSORS)
-def test_the_vectors_of_another_processor_give_the_same_bytes(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors that a processor does not have are made of those it has, so this runs anywhere."""
-    from toporo.topology import fused
-
-    shape = fused.Registers.of(features)
-    assert shape.widest % shape.lanes == 0
-    runner, rows = fused.FusedEngine(make_operator(130)), make_rows([4, 1, 13, 8])
-    for columns in (1, 5, shape.widest):
-        measures = make_measures(130, columns)
-        own = plain(runner.fields(measures, rows, nothing))
-        with monkeypatch.context() as patch:
-            patch.setattr(fused, "registers", lambda: shape)
-            assert runner.widest() == shape.widest
-            there = runner.fields(measures, rows, nothing)
-        assert there.fields.shape[2] == shape.lanes * -(-columns // shape.lanes)
-        np.testing.assert_array_equal(plain(there), own)
-
-
-@needs_numba
-def test_the_vectors_are_those_that_numba_was_told_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    from toporo.topology import fused
-
-    for features, shape in (("+avx512f,+avx2", (8, 56)), ("+avx2,+fma", (4, 28)), ("", (4, 24))):
-        codegen = SimpleNamespace(magic_tuple=lambda features=features: ("x86_64", "some", features))
-        context = SimpleNamespace(codegen=lambda codegen=codegen: codegen)
-        monkeypatch.setattr(fused, "cpu_target", SimpleNamespace(target_context=context))
-        assert fused.registers.__wrapped__() == shape
-
-
 @needs_numba
 @pytest.mark.parametrize("n", [1, 5, 130, 1000])
 def test_rows_are_fetched_before_they_are_needed_and_each_once(n: int) -> None:
@@ -166,26 +123,6 @@ def test_rows_are_fetched_before_they_are_needed_and_each_once(n: int) -> None:
     fetched_by = {int(c): row for row in reversed(range(n)) for c in coming[due[row] : due[row] + fused.FETCHES]}
     late = [first_use[c] for c in range(n) if fetched_by.get(c, n) > first_use[c]]
     assert max(late, default=0) < 100, "behind where the first rows need many at once, from then on in time"
-
-
-@needs_numba
-@pytest.mark.parametrize("columns", [3, 20, 56])
-def test_fetching_rows_in_advance_changes_no_bit(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for fields that no cache holds; the last rows have nothing after them to fetch."""
-    from toporo.topology import fused
-
-    runner, measures, rows = fused.FusedEngine(make_operator(130)), make_measures(130, columns), make_rows([4, 9])
-    without = plain(runner.fields(measures, rows, nothing))
-    monkeypatch.setattr(fused, "CACHED", 0)
-    np.testing.assert_array_equal(plain(runner.fields(measures, rows, nothing)), without)
-
-
-@quick
-@given(st.integers(1, 60), st.integers(0, 99), st.booleans())
-def test_the_torch_engine_at_every_width(columns: int, seed: int, as_sparse: bool) -> None:
-    operator, measures, rows = make_operator(30, as_sparse, seed), make_measures(30, columns, seed), make_rows([6, 3])
-    found = TorchEngine(operator).fields(measures, rows, nothing)
-    np.testing.assert_allclose(plain(found), reference(operator, measures, rows), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("length", range(1, 14))
@@ -216,15 +153,6 @@ def test_one_tick_a_product(name: str, as_sparse: bool, device: str, order: int)
     runner = make_engine(name, make_operator(20, as_sparse), device, 0.0)
     runner.fields(make_measures(20, 2), rows, lambda: ticks.append(None))
     assert len(ticks) == order
-
-
-@pytest.mark.parametrize(("name", "as_sparse", "device"), KINDS)
-def test_measures_are_not_changed(name: str, as_sparse: bool, device: str) -> None:
-    operator, measures = make_operator(30, as_sparse), make_measures(30, 4)
-    before, matrix = measures.toarray(), operator.symmetric.copy()
-    make_engine(name, operator, device, 0.0).fields(measures, make_rows([6]), nothing)
-    np.testing.assert_array_equal(measures.toarray(), before)
-    assert abs(operator.symmetric - matrix).max() == 0
 
 
 # ---------------------------------------------------------------------- distances
@@ -296,36 +224,13 @@ def test_same_bytes_twice_and_on_one_thread_or_two(
     assert found[2] == found[3], "two runs on two threads differ"
 
 
-@needs_numba
-@pytest.mark.usefixtures("two_cores")
-def test_few_rows_are_not_worth_a_second_thread() -> None:
-    from toporo.topology import fused
-
-    torch.set_num_threads(2)
-    assert fused.FusedEngine(make_operator(100))._threads == 1
-    assert fused.FusedEngine(make_operator(2 * fused.ROWS_PER_THREAD, reach=1))._threads == 2
-
-
-@pytest.mark.usefixtures("two_cores")
-@pytest.mark.parametrize(("set_to", "expected"), [(1, 1), (2, 2), (3, 2)])
-def test_available_threads_are_torchs_within_the_cores(set_to: int, expected: int) -> None:
-    torch.set_num_threads(set_to)
-    assert available_threads() == expected
-
-
-def test_available_threads_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert available_threads() == 1
-
-
 # ---------------------------------------------------------------------- which engine, where
 
 
 @needs_numba
 def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
     small, dense = make_operator(20), make_operator(20, as_sparse=False)
-    much = plan.WORTH_COMPILING
+    much = engine.LARGE_WORK
     assert make_engine("auto", small, "cpu", much).name == "numba"
     assert make_engine("auto", small, "cpu", 0.99 * much).name == "torch"
     assert make_engine("auto", dense, "cpu", much).name == "torch"
@@ -334,7 +239,7 @@ def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
 
 
 def test_without_numba_auto_is_torch_and_numba_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "installed", lambda name: False)
+    monkeypatch.setattr(engine, "installed", lambda name: False)
     operator = make_operator(20)
     assert make_engine("auto", operator, "cpu", 1e12).name == "torch"
     with pytest.raises(SettingError, match=r"needs numba, which is not installed: pip install 'toporo\[fast\]'"):
@@ -346,16 +251,16 @@ def test_without_numba_auto_is_torch_and_numba_says_how_to_get_it(monkeypatch: p
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Any:
     """What a plain install, without the extra ``fast``, writes into the log, as if nothing had been said yet."""
-    monkeypatch.setattr(plan, "installed", lambda name: name == "torch")
-    plan._mention_the_extra.cache_clear()
+    monkeypatch.setattr(engine, "installed", lambda name: name == "torch")
+    engine._mention_the_extra.cache_clear()
     yield lambda: [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
-    plan._mention_the_extra.cache_clear()
+    engine._mention_the_extra.cache_clear()
 
 
 def test_a_plain_install_says_once_that_large_work_can_be_faster(said: Any) -> None:
     operator = make_operator(20)
     for _ in range(3):
-        make_engine("auto", operator, "cpu", plan.WORTH_SAYING)
+        make_engine("auto", operator, "cpu", engine.LOG_ABOVE)
     ((logger, level, message),) = said()
     assert (logger, level) == ("toporo", "WARNING")  # shown where nobody has set up a log, too
     assert "three times as fast" in message
@@ -364,17 +269,10 @@ def test_a_plain_install_says_once_that_large_work_can_be_faster(said: Any) -> N
 
 def test_a_plain_install_is_quiet_where_the_extra_would_not_help(said: Any) -> None:
     operator = make_operator(20)
-    make_engine("auto", operator, "cpu", 0.99 * plan.WORTH_SAYING)
+    make_engine("auto", operator, "cpu", 0.99 * engine.LOG_ABOVE)
     make_engine("auto", make_operator(20, as_sparse=False), "cpu", 1e12)
     make_engine("torch", operator, "cpu", 1e12)
     assert said() == []
-
-
-@needs_numba
-def test_with_the_extra_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    plan._mention_the_extra.cache_clear()
-    assert make_engine("auto", make_operator(20), "cpu", 1e12).name == "numba"
-    assert not caplog.records
 
 
 @pytest.mark.parametrize(("as_sparse", "device"), [(False, "cpu"), (True, "cuda"), (True, "cuda:1")])
@@ -394,13 +292,6 @@ def test_unknown_engines_are_listed() -> None:
         make_engine("nubma", make_operator(20), "cpu", 0.0)
 
 
-def test_what_is_installed_is_found_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert installed("torch") is True
-    assert installed("no_such_module_anywhere") is False
-    monkeypatch.setitem(sys.modules, "torch", None)  # taken away
-    assert installed("torch") is False
-
-
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Play a machine with so many GPUs."""
@@ -413,7 +304,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_auto_moves_large_work_to_a_gpu_that_is_there(gpus: Any) -> None:
-    much = plan.WORTH_MOVING
+    much = engine.LARGE_WORK
     gpus(1)
     assert choose_device("auto", much) == "cuda"
     assert choose_device("auto", 0.99 * much) == "cpu"
@@ -438,3 +329,14 @@ def test_a_device_that_is_not_there_is_an_error_that_counts(count: int, device: 
 def test_what_is_no_device(device: Any) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown device .*auto, cpu, cuda, cuda:0"):
         choose_device(device, 0.0)
+
+
+def test_a_graph_that_does_not_fit_a_gpu_is_an_error_or_stays_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_operator(300)
+    needed = 12 * graph.nonzeros + 8 * 300 * 8 * 4
+    for free, expected in ((needed, "cuda:0"), (needed - 1, "cpu")):
+        monkeypatch.setattr(engine, "free_memory", lambda device, free=free: free)
+        assert with_room(graph, "cuda:0", insisted=False) == expected
+    assert with_room(graph, "cpu", insisted=True) == "cpu"
+    with pytest.raises(SettingError, match=r"cuda:0 has .* free, but the data graph of 300 points .* device='cpu'"):
+        with_room(graph, "cuda:0", insisted=True)

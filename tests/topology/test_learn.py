@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import Groups
-from toporo.topology import CUTS, GroupDistances, GroupGraph, build, cut_graph, diffusion_emd, learn_topology
+from toporo.topology import CUTS, GroupDistances, GroupGraph, cut_graph, diffusion_emd, learn_topology
+from toporo.topology import kernel as kernels
 from toporo.topology import learn as learning
 from toporo.topology.diffusion import GroupDiffusion
 from toporo.topology.learn import Resampled, learn, resample
@@ -304,8 +305,8 @@ def test_resampling_keeps_the_data_graph(kernel: str, monkeypatch: pytest.Monkey
         searches.append(args)
         return nearest(*args, **kwargs)
 
-    nearest = build.nearest
-    monkeypatch.setattr(build, "nearest", counted)
+    nearest = kernels.nearest
+    monkeypatch.setattr(kernels, "nearest", counted)
     graph = learn_topology(*chain(), kernel=kernel, scales=4, resamples=5)
     assert len(searches) == 1
     assert graph.origin.details["resamples"] == 5

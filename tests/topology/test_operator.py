@@ -13,7 +13,8 @@ from scipy import sparse
 
 from toporo.errors import DataError
 from toporo.topology import operator
-from toporo.topology.operator import DiffusionOperator, check_kernel, dense_affinity, knn_affinity, permuted, reordered
+from toporo.topology.kernel import dense_affinity, knn_affinity
+from toporo.topology.operator import DiffusionOperator, check_kernel, permuted, reordered
 
 quick = settings(deadline=None, max_examples=40)
 

@@ -1,9 +1,8 @@
 r"""The recurrence on the CPU, compiled by numba (extra ``fast``): product, recurrence and accumulation in one pass.
 
 One step takes, row by row, :math:`T_j = 2 S T_{j-1} - T_{j-2}` and adds :math:`T_{j-2}` and :math:`T_j` to the filters
-that need them. A row lives in vector registers meanwhile, so memory sees every row once. Compilers do not find this
-form by themselves; the row is therefore written in LLVM's own terms, with vectors as wide as the processor's
-(:class:`Registers`), or as wide as numba was told to use (``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES``).
+that need them. The number of columns is a constant of the compiled code, so LLVM keeps a row in vector registers
+meanwhile, and memory sees every row once.
 
 Rows are independent and points are added up in fixed chunks, so the result is the same on any number of threads.
 """
@@ -12,219 +11,138 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.core.registry import cpu_target
 from numba.extending import intrinsic
+from numba.np.numpy_support import carray
 from scipy import sparse
 
-from toporo.topology.engine import Schedule, Tick, available_threads
+from toporo.topology.chebyshev import Schedule
+from toporo.topology.engine import Tick, available_threads
 from toporo.topology.operator import DiffusionOperator
 from toporo.types import Array
 
-T = TypeVar("T")
-R = TypeVar("R")
-
+#: Columns taken through the recurrence at a time: seven AVX-512 registers hold their sums, or fourteen of AVX2.
+WIDEST = 56
+#: Fewer columns are padded: LLVM would unroll their loops before it can vectorise them.
+NARROWEST = 8
 #: float64 in a cache line.
 LINE = 8
 #: Points whose columns are compared at a time: 64 points of 50 groups fit the first-level cache.
 TILE = 64
-#: Rows of the matrix between what is fetched and what is used: memory answers in the meantime.
-AHEAD = 8
-#: Rows of x fetched in advance by one row of the matrix; one is new on average, and two catch up where many are.
-FETCHES = 2
-#: Bytes that stay in a core's own cache, so that nothing need be fetched in advance.
-CACHED = 2**20
 #: Points added up by one thread before the partial sums meet; fixed, so that the order of sums is.
 CHUNK = 64 * TILE
-#: Products of eight numbers in one call, about a tenth of a second, so that progress shows and interrupts are heard.
-AT_ONCE = 200_000_000
+#: Rows of the matrix between what is prefetched and what is used: memory answers in the meantime.
+AHEAD = 8
+#: Rows of x prefetched per row of the matrix; one is new on average, and two catch up where many are.
+FETCHES = 2
 #: Fewer rows are not worth a second thread.
 ROWS_PER_THREAD = 4096
 
 _COMPILE = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
-_BYTES = ir.IntType(8).as_pointer()
+_I32, _I64, _VECTOR = ir.IntType(32), ir.IntType(64), ir.VectorType(ir.DoubleType(), LINE)
 
 
-class Registers(NamedTuple):
-    """What a row of the recurrence has to live in.
+def _data(context: Any, builder: Any, signature: Any, arguments: Any, array: int, row: int, width: int) -> Any:
+    """Pointer to a row of an array that has ``width`` columns; both by their positions among the arguments."""
+    index = builder.zext(arguments[row], _I64) if arguments[row].type.width < 64 else arguments[row]
+    data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
+    return builder.gep(data, [builder.mul(index, ir.Constant(_I64, width))])
 
-    Attributes
-    ----------
-    lanes : float64 in a vector.
-    widest : columns taken through the recurrence at a time.
-    """
 
-    lanes: int
-    widest: int
+@intrinsic(prefer_literal=True)
+def _on_stack(_typing: Any, width: Any) -> Any:
+    """Pointer to ``width`` numbers on the stack; unlike those of ``np.empty``, LLVM can move them into registers."""
 
-    @classmethod
-    def of(cls, features: str) -> Registers:
-        """For LLVM's list of a processor's features, such as ``"+avx2,+fma"``.
+    def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        memory = cgutils.alloca_once(builder, ir.ArrayType(ir.DoubleType(), width.literal_value))
+        return builder.bitcast(memory, ir.DoubleType().as_pointer())
 
-        AVX-512 has 32 registers of eight: seven hold the sums, seven the row before, and a pass over the matrix serves
-        56 columns. AVX2 has 16 of four: seven sums are what hides the latency of a product, and 28 columns at a time
-        stay in cache better than 56, which would fit as well. Elsewhere (SSE, NEON) vectors of four are two registers.
-        """
-        known = features.split(",")
-        return cls(8, 56) if "+avx512f" in known else cls(4, 28) if "+avx2" in known else cls(4, 24)
+    return types.CPointer(types.float64)(width), generate
+
+
+@intrinsic(prefer_literal=True)
+def _multiply_add(_typing: Any, out: Any, i: Any, factor: Any, x: Any, j: Any, y: Any, k: Any, width: Any) -> Any:
+    """out[i] = factor x[j] + y[k], for rows of ``width`` numbers, in vectors of eight."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        targets, left, right = (
+            _data(context, builder, signature, arguments, array, row, width.literal_value)
+            for array, row in ((0, 1), (3, 4), (5, 6))
+        )
+        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        first = builder.insert_element(undefined, arguments[2], ir.Constant(_I32, 0))
+        spread = builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, LINE), [0] * LINE))
+        fma = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fmuladd.v{LINE}f64"
+        )
+        for column in range(0, width.literal_value, LINE):
+            target, a, b = (
+                builder.bitcast(builder.gep(row, [ir.Constant(_I64, column)]), _VECTOR.as_pointer())
+                for row in (targets, left, right)
+            )
+            loaded = builder.load(a, align=LINE), builder.load(b, align=LINE)
+            builder.store(builder.call(fma, [spread, *loaded]), target, align=LINE)
+        return context.get_dummy_value()
+
+    return types.void(out, i, factor, x, j, y, k, width), generate
+
+
+@intrinsic(prefer_literal=True)
+def _prefetch(_typing: Any, x: Any, row: Any, width: Any) -> Any:
+    """Call for a row of ``x``, of ``width`` numbers, before it is needed."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        fetch = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32]), "llvm.prefetch.p0"
+        )
+        start = _data(context, builder, signature, arguments, 0, 1, width.literal_value)
+        for column in range(0, width.literal_value, LINE):
+            address = builder.bitcast(builder.gep(start, [ir.Constant(_I64, column)]), byte)
+            builder.call(fetch, [address, *(ir.Constant(_I32, flag) for flag in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(x, row, width), generate
 
 
 @cache
-def registers() -> Registers:
-    """Those of the processor that numba compiles for: this one, unless it was told another."""
-    _, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return Registers.of(features)
+def _step(width: int) -> Callable[..., None]:
+    """One step of ``width`` columns for the rows ``start`` to ``stop``; compiled at its first call, in a second.
 
-
-def _row_step(vectors: int, lanes: int, fetch: bool) -> Any:
-    """An intrinsic for one row of ``vectors`` vectors: out = 2 (values · rows of x) - out; fields += a old + b new.
-
-    All of it in registers: the sums, the old content of ``out``, and the new. With ``fetch``, the rows ``coming`` from
-    ``due[row]`` on, which are needed soon, are called for in advance.
+    ``x`` holds :math:`T_{j-1}`; in ``out``, :math:`T_j` replaces :math:`T_{j-2}`. Filter ``use[k]`` gets
+    ``before[k]`` times the old term and ``after[k]`` times the new one. Indices are unsigned: numba need not check for
+    negative ones.
     """
-    vector_type = ir.VectorType(ir.DoubleType(), lanes)
-
-    @intrinsic
-    def row_step(
-        _typing: Any, values: Any, columns: Any, low: Any, high: Any, x: Any, out: Any, row: Any, fields: Any, use: Any,
-        before: Any, after: Any, due: Any, coming: Any,
-    ) -> Any:  # fmt: skip
-        signature = types.void(values, columns, low, high, x, out, row, fields, use, before, after, due, coming)
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            def array(position: int) -> Any:
-                return context.make_array(signature.args[position])(context, builder, arguments[position])
-
-            def number(value: int) -> ir.Constant:
-                return ir.Constant(_I64, value)
-
-            def vector_at(data: Any, offset: Any, v: int) -> Any:
-                place = builder.gep(data, [builder.add(offset, number(lanes * v))])
-                return builder.bitcast(place, vector_type.as_pointer())
-
-            def load(data: Any, offset: Any, v: int) -> Any:
-                loaded = builder.load(vector_at(data, offset, v))
-                loaded.align = 8
-                return loaded
-
-            def store(value: Any, data: Any, offset: Any, v: int) -> None:
-                builder.store(value, vector_at(data, offset, v)).align = 8
-
-            def scalar(data: Any, index: Any) -> Any:
-                return builder.load(builder.gep(data, [index]))
-
-            def spread(value: Any) -> Any:
-                undefined = ir.Constant(vector_type, ir.Undefined)
-                first = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
-                return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes))
-
-            fma = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(vector_type, [vector_type] * 3), f"llvm.fmuladd.v{lanes}f64"
-            )
-            prefetch = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(ir.VoidType(), [_BYTES, _I32, _I32, _I32]), "llvm.prefetch.p0"
-            )
-            value_data, column_data, x_data, out_data = (array(k).data for k in (0, 1, 4, 5))
-            low, high, row = arguments[2], arguments[3], arguments[6]
-            width = number(lanes * vectors)
-
-            if fetch:
-                first = builder.sext(scalar(array(11).data, row), _I64)
-                for k in range(FETCHES):
-                    soon = builder.sext(scalar(array(12).data, builder.add(first, number(k))), _I64)
-                    offset = builder.mul(soon, width)
-                    for v in range(0, vectors, LINE // lanes):
-                        address = builder.bitcast(vector_at(x_data, offset, v), _BYTES)
-                        builder.call(prefetch, [address, *(ir.Constant(_I32, flag) for flag in (0, 3, 1))])
-
-            # sums over the row's entries
-            entry = builder.block
-            head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
-            builder.branch(head)
-            builder.position_at_end(head)
-            place = builder.phi(_I64)
-            place.add_incoming(low, entry)
-            sums = [builder.phi(vector_type) for _ in range(vectors)]
-            for total in sums:
-                total.add_incoming(ir.Constant(vector_type, [0.0] * lanes), entry)
-            builder.cbranch(builder.icmp_signed("<", place, high), body, done)
-            builder.position_at_end(body)
-            factor = spread(scalar(value_data, place))
-            offset = builder.mul(builder.sext(scalar(column_data, place), _I64), width)
-            added = [builder.call(fma, [factor, load(x_data, offset, v), sums[v]]) for v in range(vectors)]
-            place.add_incoming(builder.add(place, number(1)), body)
-            for total, more in zip(sums, added, strict=True):
-                total.add_incoming(more, body)
-            builder.branch(head)
-            builder.position_at_end(done)
-
-            # the recurrence
-            own = builder.mul(row, width)
-            old = [load(out_data, own, v) for v in range(vectors)]
-            two = ir.Constant(vector_type, [2.0] * lanes)
-            new = [builder.fsub(builder.fmul(two, total), was) for total, was in zip(sums, old, strict=True)]
-            for v in range(vectors):
-                store(new[v], out_data, own, v)
-
-            # accumulation
-            field_array, use_array = array(7), array(8)
-            before_data, after_data = array(9).data, array(10).data
-            rows = builder.extract_value(field_array.shape, 1)
-            count = builder.extract_value(use_array.shape, 0)
-            entry = builder.block
-            head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
-            builder.branch(head)
-            builder.position_at_end(head)
-            k = builder.phi(_I64)
-            k.add_incoming(number(0), entry)
-            builder.cbranch(builder.icmp_signed("<", k, count), body, done)
-            builder.position_at_end(body)
-            a, b = spread(scalar(before_data, k)), spread(scalar(after_data, k))
-            field = builder.add(builder.mul(scalar(use_array.data, k), rows), row)
-            offset = builder.mul(field, width)
-            for v in range(vectors):
-                total = load(field_array.data, offset, v)
-                total = builder.call(fma, [a, old[v], total])
-                store(builder.call(fma, [b, new[v], total]), field_array.data, offset, v)
-            k.add_incoming(builder.add(k, number(1)), body)
-            builder.branch(head)
-            builder.position_at_end(done)
-            return context.get_dummy_value()
-
-        return signature, generate
-
-    return row_step
-
-
-@cache
-def _steps(vectors: int, lanes: int, fetch: bool) -> Callable[..., None]:
-    """Steps ``first`` to ``last`` for the rows ``start`` to ``stop``; compiled at its first call, in under a second.
-
-    ``even`` and ``odd`` hold the last term of even and of odd order; the next one takes the place of its kind.
-    """
-    row_step = _row_step(vectors, lanes, fetch)
 
     @njit(**_COMPILE)
-    def steps(
-        start: Any, stop: Any, first: Any, last: Any, indptr: Any, columns: Any, values: Any, even: Any, odd: Any,
-        fields: Any, starts: Any, use: Any, before: Any, after: Any, due: Any, coming: Any,
+    def step(
+        start: Any, stop: Any, indptr: Any, columns: Any, values: Any, x: Any, out: Any, fields: Any, use: Any,
+        before: Any, after: Any, due: Any, coming: Any,
     ) -> None:  # fmt: skip
-        for j in range(first, last):
-            x, out = (odd, even) if j % 2 == 0 else (even, odd)
-            part = slice(starts[j], starts[j + 1])
-            u, b, a = use[part], before[part], after[part]
-            for row in range(start, stop):
-                row_step(values, columns, indptr[row], indptr[row + 1], x, out, row, fields, u, b, a, due, coming)
+        total = carray(_on_stack(width), (1, width))  # type: ignore[call-arg]  # numba passes the typing context
+        old = carray(_on_stack(width), (1, width))
+        for row in range(start, stop):
+            for k in range(FETCHES):
+                _prefetch(x, coming[due[row] + k], width)
+            _multiply_add(old, 0, 0.0, out, row, out, row, width)
+            _multiply_add(total, 0, -2.0, out, row, out, row, width)
+            for p in range(indptr[row], indptr[row + 1]):
+                _multiply_add(total, 0, 2.0 * values[p], x, columns[p], total, 0, width)
+            _multiply_add(out, row, 0.0, old, 0, total, 0, width)
+            for k in range(len(use)):
+                field = fields[use[k]]
+                _multiply_add(field, row, before[k], old, 0, field, row, width)
+                _multiply_add(field, row, after[k], total, 0, field, row, width)
 
-    return steps  # type: ignore[no-any-return]
+    return step  # type: ignore[no-any-return]
 
 
 @njit(**_COMPILE)
@@ -252,8 +170,16 @@ def _city_block(start: Any, stop: Any, a: Any, b: Any, same: Any, scale: Any, ou
                 out[x, y] += total
 
 
-class _Block(NamedTuple):
-    fields: Array  # (filters, points, columns padded to whole vectors)
+class Block(NamedTuple):
+    """Fields of a block of groups.
+
+    Attributes
+    ----------
+    fields : (filters, points, padded columns).
+    columns : how many columns are groups.
+    """
+
+    fields: Array
     columns: int
 
 
@@ -262,81 +188,79 @@ class FusedEngine:
 
     name = "numba"
     device = "cpu"
+    widest = WIDEST
 
     def __init__(self, operator: DiffusionOperator) -> None:
         matrix: sparse.csr_array = operator.symmetric
-        self._indptr = matrix.indptr.astype(np.int64)
-        self._columns = matrix.indices.astype(np.int32, copy=False)
-        self._values = matrix.data
-        self._due, self._coming = _fetch_order(matrix)
+        self._matrix = matrix.indptr.astype(np.uint32), matrix.indices.astype(np.uint32), matrix.data
+        self._fetches = _fetch_order(matrix)
         self._enter, self._leave = operator.enter, operator.leave
         self._threads = max(1, min(available_threads(), len(operator) // ROWS_PER_THREAD))
 
     @staticmethod
-    def widest() -> int:
-        """The most columns to take through the recurrence at a time; see :class:`Registers`."""
-        return registers().widest
+    def padded(columns: int) -> int:
+        """Columns in memory for so many groups: whole vectors of eight."""
+        return max(NARROWEST, LINE * -(-columns // LINE))
 
-    def fields(self, measures: sparse.csc_array, rows: Sequence[Array], tick: Tick) -> _Block:
+    def fields(self, measures: sparse.csc_array, rows: Sequence[Array], tick: Tick) -> Block:
         """Every filter applied to every column of ``measures``."""
-        n, m = measures.shape
-        lanes = registers().lanes
-        vectors = -(-m // lanes)
-        width = vectors * lanes
-        steps = _steps(vectors, lanes, n * width * 8 > CACHED)
-        even, odd = _zeros(n, width), _zeros(n, width)  # T_0, and what T_1 replaces
+        points, columns = measures.shape
+        width = self.padded(columns)
+        step = _step(width)
+        even, odd = _zeros(points, width), _zeros(points, width)  # T_0, and what T_1 replaces
         entries = measures.tocoo()
         even[entries.coords] = entries.data * self._enter[entries.coords[0]]
-        fields = _zeros(len(rows), n, width)
+        fields = _zeros(len(rows), points, width)
         plan = Schedule.of(rows)
-        shares = _ranges(n, -(-n // self._threads))
-        with _Pool(self._threads) as pool:
+        shares = _ranges(points, -(-points // self._threads))
+        with ExitStack() as stack:
+            spread = self._map(stack)
 
-            def advance(first: int, last: int) -> None:
-                def part(bounds: tuple[int, int]) -> None:
-                    steps(
-                        *bounds, first, last, self._indptr, self._columns, self._values, even, odd, fields, plan.starts,
-                        plan.use, plan.before, plan.after, self._due, self._coming,
-                    )  # fmt: skip
-
-                for _ in pool.map(part, shares):
+            def advance(j: int) -> None:
+                x, out = (odd, even) if j % 2 == 0 else (even, odd)
+                due = slice(plan.starts[j], plan.starts[j + 1])
+                terms = plan.use[due], plan.before[due], plan.after[due]
+                for _ in spread(
+                    lambda share: step(*share, *self._matrix, x, out, fields, *terms, *self._fetches), shares
+                ):
                     pass
-                for _ in range(first, last):
-                    tick()
+                tick()
 
-            advance(1, 2)
+            advance(1)
             odd *= 0.5  # the step took 2 S x
-            for first, last in _ranges(n, CHUNK):
+            for first, last in _ranges(points, CHUNK):
                 for field, row in zip(fields, rows, strict=True):
                     np.multiply(even[first:last], row[0], out=field[first:last])
                     if len(row) > 1 and row[1] != 0.0:
                         field[first:last] += row[1] * odd[first:last]
-            # With one thread no step waits for others: as many in one call as take a moment.
-            at_once = max(1, LINE * AT_ONCE // (len(self._values) * width)) if self._threads == 1 else 1
-            order = max(len(row) for row in rows) - 1
-            for j in range(2, order + 1, at_once):
-                advance(j, min(j + at_once, order + 1))
-        return _Block(fields, m)
+            for j in range(2, max(len(row) for row in rows)):
+                advance(j)
+        return Block(fields, columns)
 
-    def city_block(self, a: _Block, b: _Block) -> Array:
+    def city_block(self, a: Block, b: Block) -> Array:
         """Distances between the columns of two blocks of fields, one matrix a filter."""
         filters, points, _ = a.fields.shape
-        chunks = _ranges(points, CHUNK)
         result = np.zeros((filters, a.columns, b.columns))
-        with _Pool(self._threads) as pool:
+
+        def part(k: int, bounds: tuple[int, int]) -> Array:
+            out = np.zeros((a.columns, b.columns))
+            _city_block(*bounds, a.fields[k], b.fields[k], a is b, self._leave, out)
+            return out
+
+        chunks = _ranges(points, CHUNK)
+        with ExitStack() as stack:
+            spread = self._map(stack)
             for k in range(filters):
-
-                def part(bounds: tuple[int, int], x: Array = a.fields[k], y: Array = b.fields[k]) -> Array:
-                    out = np.zeros((a.columns, b.columns))
-                    _city_block(*bounds, x, y, a is b, self._leave, out)
-                    return out
-
-                for partial in pool.map(part, chunks):
+                for partial in spread(lambda bounds, k=k: part(k, bounds), chunks):
                     result[k] += partial
         return result + result.transpose(0, 2, 1) if a is b else result
 
+    def _map(self, stack: ExitStack) -> Callable[..., Iterable[Any]]:
+        """``map`` over the threads, with results in the order of the items; with one thread, the plain one."""
+        return stack.enter_context(ThreadPoolExecutor(self._threads)).map if self._threads > 1 else map
 
-def _fetch_order(matrix: sparse.csr_array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+
+def _fetch_order(matrix: sparse.csr_array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
     """For every row the place in a list from which on to fetch rows of x, and that list: rows as they are first needed.
 
     A row of x is first needed by the first entry of its column, which in a symmetric matrix is that of its row. What
@@ -348,25 +272,7 @@ def _fetch_order(matrix: sparse.csr_array) -> tuple[npt.NDArray[np.int32], npt.N
     most = FETCHES * np.arange(1, n + 1)
     fetched = most + np.minimum(np.minimum.accumulate(needed - most), 0)
     coming = np.append(np.argsort(first, kind="stable"), np.zeros(FETCHES))  # a read beyond the end does no harm
-    return np.append(0, fetched[:-1]).astype(np.int32), coming.astype(np.int32)
-
-
-class _Pool:
-    """Threads for what releases the interpreter; with one, plain calls."""
-
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
-        """Results in the order of the items."""
-        return map(function, items) if self._pool is None else self._pool.map(function, items)
+    return np.append(0, fetched[:-1]).astype(np.uint32), coming.astype(np.uint32)
 
 
 def _ranges(total: int, size: int) -> list[tuple[int, int]]:

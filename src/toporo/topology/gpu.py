@@ -14,7 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
-from toporo.topology.engine import Advance, Schedule, TorchEngine
+from toporo.topology.chebyshev import Schedule
+from toporo.topology.engine import Advance, TorchEngine
 from toporo.types import Array
 
 #: Points added up by one program, at least, and the most programs a filter; both fix the order of sums.

@@ -16,7 +16,7 @@ from toporo.progress import tracked
 from toporo.topology.cuts import CUTS, Mask
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
 from toporo.topology.graph import GroupGraph, Origin
-from toporo.topology.operator import check_features
+from toporo.topology.kernel import check_features
 from toporo.types import Array, Name
 
 #: Resamples by default, and the number of points up to which they are taken unasked.
@@ -193,7 +193,9 @@ def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float 
         raise SettingError("resamples is 0: nothing to do; use at least 2.")
     rng = np.random.default_rng(seed)
     codes = np.asarray(prepared.ids.codes)
-    in_order = np.argsort(prepared.place, kind="stable")  # of the points, so that the order of the rows does not matter
+    in_order = np.argsort(
+        prepared.point_of_row, kind="stable"
+    )  # of the points, so that the order of the rows does not matter
     members = [in_order[codes[in_order] == code] for code in range(len(prepared.ids.groups))]
     draws = []
     for _ in tracked(range(count), "resampling, to see which edges stay"):
