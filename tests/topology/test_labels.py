@@ -12,14 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from toporo.pages.figures import event_map
 from toporo.pages.maps import graph_chart
 from toporo.topology import GroupGraph
 
 SHORT, LONG = 3, 30
-#: Two floods that are near each other, and others.
-FLOODS = {"Bolivia": (-65.0, -15.0), "Ghana": (-1.2, 9.5), "India": (86.0, 25.5), "Nigeria": (6.5, 7.6),
-          "Somalia": (45.5, 3.0), "USA": (-95.0, 39.7)}  # fmt: skip
 
 
 def graph_of(count: int, letters: int, placed: bool) -> GroupGraph:
@@ -94,12 +90,6 @@ def test_important_names_come_first() -> None:
     ax = graph.plot(Figure(figsize=(8, 6.5)).subplots(), sizes=largest)
     ax.figure.draw_without_rendering()
     assert {name[:3] for name in largest} <= {text.get_text()[:3] for text in shown(ax)}
-
-
-def test_nigeria_is_not_over_ghana() -> None:
-    figure = event_map(None, FLOODS, [name for name in FLOODS if name != "USA"], ["USA"])
-    check(figure.axes[0])
-    assert {"Bolivia", "USA"} <= {text.get_text() for text in shown(figure.axes[0])}
 
 
 def test_names_on_pages_keep_apart_too() -> None:

@@ -1,7 +1,7 @@
-"""Figures of pages: size and style, colours, axes, keys, and line charts.
+"""Parts of figures: size and style, colours, axes and keys, and line charts.
 
-Charts take plain values and return figures. :mod:`toporo.pages.rows` has bars and intervals by row,
-:mod:`toporo.pages.heat` matrices, and :mod:`toporo.pages.maps` graphs and maps.
+Charts take plain values and return figures. :mod:`toporo.pages.rows` draws values by row, and
+:mod:`toporo.pages.maps` graphs and maps.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import math
 import textwrap
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -23,31 +24,29 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator, StrMethodFormatter
 
-from toporo.errors import DataError
 from toporo.pages.render import GREYS, Section
 from toporo.pages.svg import STYLE, WIDTH, alternative_text, to_svg
 from toporo.pages.table import Table
-from toporo.text import short_name
-from toporo.topology.draw import mark_group
+from toporo.text import printable
 from toporo.types import Array
 
 Parameters = ParamSpec("Parameters")
 Values = Sequence[float] | Array
 
-#: Characters of a line of a title, and of a name beside a row, that a figure has room for.
+#: Characters that fit on a line of a title, and in a name beside a row.
 TITLE_LETTERS, NAME_LETTERS = 48, 22
 #: Inches of a row of a key.
 KEY_ROW = 0.17
-#: Colour-blind safe (Okabe & Ito 2008; their grey is darker here, to tell it from the green).
+#: Colour-blind safe (Okabe & Ito 2008), with a darker grey that differs more from the green.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#606060", "#000000")
 SOFT, GRID, INK, SHADE = "#6b7280", "#e5e7eb", "#111827", "#f6f7f9"
-#: Text on a fill that is the same by day and by night.
+#: Text on a fill that is the same in light and dark mode.
 ON_LIGHT, ON_DARK = "#0b0f14", "#fefefe"
 #: Round steps between ticks.
 TICK_STEPS = (1, 2, 2.5, 5, 10)
-#: Positive values further apart than this factor get a logarithmic colour scale, over the second factor at most.
+#: Positive values with a larger ratio get a logarithmic colour scale, which spans at most the second ratio.
 LOG_FROM, LOG_SPAN = 30.0, 1e3
-#: Positive values further apart than this factor get a logarithmic axis.
+#: Positive values with a larger ratio get a logarithmic axis.
 LOG_AXIS_FROM = 8.0
 #: Lines of at most this many points have a mark at each.
 MARKED = 8
@@ -57,7 +56,7 @@ MARKED = 8
 
 
 def drawn(make: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
-    """Let a function draw its figure in the style of the pages; titles and labels are broken into lines that fit."""
+    """Decorate a function that draws a figure: apply the style of the pages, and wrap long titles and labels."""
 
     @functools.wraps(make)
     def styled(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Figure:
@@ -71,10 +70,10 @@ def drawn(make: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
 
 
 def _fit(figure: Figure) -> None:
-    """Break long titles and labels into lines, and leave out ticks for which there is no room."""
+    """Wrap long titles and labels, and reduce the number of ticks."""
     for ax in figure.axes:
-        place = ax.get_subplotspec()
-        letters = TITLE_LETTERS // (1 if place is None else place.get_gridspec().ncols)
+        spec = ax.get_subplotspec()
+        letters = TITLE_LETTERS // (1 if spec is None else spec.get_gridspec().ncols)
         for text in (ax.title, getattr(ax, "_left_title"), ax.xaxis.label):  # noqa: B009 (a title on the left has no getter)
             parts = text.get_text().split("\n")
             text.set_text("\n".join(line for part in parts for line in textwrap.wrap(part, letters) or [""]))
@@ -91,8 +90,8 @@ def canvas(height: float, panels: int = 1, *, columns: int = 1, **options: Any) 
     ----------
     height : of a panel, in inches.
     panels : number of panels.
-    columns : panels side by side, where each has little text.
-    options : as ``Figure.subplots`` takes them.
+    columns : panels side by side, for panels with little text.
+    options : as for ``Figure.subplots``.
     """
     rows = -(-panels // columns)
     figure = Figure(figsize=(WIDTH, rows * height), layout=ConstrainedLayoutEngine(h_pad=0.08))
@@ -102,36 +101,26 @@ def canvas(height: float, panels: int = 1, *, columns: int = 1, **options: Any) 
     return figure, axes[:panels]
 
 
-def figure_section(
-    name: str, title: str, text: str, figure: Figure | Table, tables: tuple[Table, ...] = (), **rest: Any
-) -> Section:
-    """Make a section of a figure or a table.
-
-    Parameters
-    ----------
-    name, title, text, tables, rest : of the section.
-    figure : the figure; or a table, which comes first then.
-    """
-    if isinstance(figure, Table):
-        return Section(name, title, text, tables=(figure, *tables), **rest)
-    return Section(name, title, text, to_svg(name, figure), tables, **{"alt": alternative_text(figure)} | rest)
+def figure_section(name: str, title: str, text: str, figure: Figure, tables: tuple[Table, ...] = ()) -> Section:
+    """Make a section of a page from a figure and the tables below it."""
+    return Section(name, title, text, to_svg(name, figure), tables, alternative_text(figure))
 
 
 # ---------------------------------------------------------------- colours
 
 
 def part_of(name: str, low: float = 0.0, high: float = 1.0) -> Colormap:
-    """Return a part of one of matplotlib's colour maps, to leave out ends that are too pale or too dark."""
+    """Return a part of one of matplotlib's colour maps, without ends that are too pale or too dark."""
     return ListedColormap(mpl.colormaps[name](np.linspace(low, high, 256)), name=f"{name} {low:g} to {high:g}")
 
 
 def color_scale(values: Iterable[float]) -> Normalize:
-    """Return one scale for all values: logarithmic if the positive ones differ by more than ``LOG_FROM`` times.
+    """Return one scale for finite values: logarithmic if the ratio of the positive ones is above ``LOG_FROM``.
 
-    A logarithmic scale spans ``LOG_SPAN`` times at most; smaller values, and zero, have the colour of its lower end.
-    Equal values have the colour in the middle.
+    A logarithmic scale spans at most the ratio ``LOG_SPAN``; smaller values, and zero, get the colour of its lower
+    end. Equal values get the colour in the middle.
     """
-    numbers = np.array([finite(value) for value in values])
+    numbers = np.array(list(values), dtype=np.float64)
     if not numbers.size:
         return Normalize(0.0, 1.0)
     low, high = float(numbers.min()), float(numbers.max())
@@ -145,52 +134,32 @@ def color_scale(values: Iterable[float]) -> Normalize:
     return Normalize(low, high)
 
 
-def finite(value: float, of: str | None = None) -> float:
-    """Return the value, which must be finite to have a colour; ``of`` is the name that a message gives it."""
-    number = float(value)
-    if not math.isfinite(number):
-        where = f" for {of!r}" if of else ""
-        raise DataError(
-            f"a map needs finite numbers; found {number}{where}. Leave the state out to draw it as missing."
-        )
-    return number
-
-
 def readable(fill: Any) -> str:
-    """Return dark or white, the one with more contrast on the fill (relative luminance, WCAG 2).
-
-    Greys change places in the dark; the colour of text on them changes with them.
-    """
+    """Return the text colour, dark or white, with more contrast on the fill (relative luminance, WCAG 2)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(fill)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     dark = (luminance + 0.05) / 0.055 > 1.05 / (luminance + 0.05)
-    if to_hex(fill) in GREYS:
+    if to_hex(fill) in GREYS:  # dark mode swaps greys, and so the colour of text on them
         return INK if dark else "#ffffff"
     return ON_LIGHT if dark else ON_DARK
 
 
-def color_bar(figure: Figure, colored: Any, label: str, values: Iterable[float] = (), **place: Any) -> Colorbar:
-    """Draw the key of a colour scale below the axes.
-
-    Parameters
-    ----------
-    figure : the figure.
-    colored : the scale, as matplotlib's ``ScalarMappable``.
-    label : of the scale.
-    values : what has these colours; the scale has an arrow where they go beyond it.
-    place : as ``Figure.colorbar`` takes it.
-    """
-    norm, known = colored.norm, [value for value in values if math.isfinite(value)] or [colored.norm.vmin]
-    beyond = (min(known) < norm.vmin - 1e-9 * abs(norm.vmin), max(known) > norm.vmax + 1e-9 * abs(norm.vmax))
-    extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[beyond]
-    place = {"shrink": 0.8, "aspect": 30, "pad": 0.02} | place
-    bar = figure.colorbar(colored, orientation="horizontal", extend=extend, **place)
+def color_bar(
+    figure: Figure, norm: Normalize, cmap: Colormap | str, label: str, values: Iterable[float], axes: Any
+) -> Colorbar:
+    """Draw the key of a colour scale below the axes, with an arrow where values are beyond the scale."""
+    low, high = float(norm.vmin or 0.0), float(norm.vmax or 0.0)
+    finite = [value for value in values if math.isfinite(value)]
+    below = any(value < low - 1e-9 * abs(low) for value in finite)
+    above = any(value > high + 1e-9 * abs(high) for value in finite)
+    extend = "both" if below and above else "min" if below else "max" if above else "neither"
+    looks: dict[str, Any] = {"orientation": "horizontal", "shrink": 0.8, "aspect": 30, "pad": 0.02}
+    bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axes, extend=extend, **looks)
     bar.ax.xaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
     if isinstance(norm, LogNorm):
         log_ticks(bar.ax.xaxis)
         label += ", log scale"
-    label += "; beyond it at the arrow" * (extend != "neither")
-    bar.set_label(label, size=8.5)
+    bar.set_label(label + "; beyond it at the arrow" * (extend != "neither"), size=8.5)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)
     return bar
@@ -199,10 +168,10 @@ def color_bar(figure: Figure, colored: Any, label: str, values: Iterable[float] 
 # ---------------------------------------------------------------- axes and keys
 
 
-def far_apart(values: Iterable[float], factor: float = LOG_AXIS_FROM) -> bool:
-    """Return whether the finite values are positive and differ by more than a factor."""
-    known = [value for value in values if math.isfinite(value)]
-    return bool(known) and min(known) > 0 and max(known) / min(known) > factor
+def far_apart(values: Iterable[float]) -> bool:
+    """Return whether the finite values are positive and need a logarithmic axis."""
+    finite = [value for value in values if math.isfinite(value)]
+    return bool(finite) and min(finite) > 0 and max(finite) / min(finite) > LOG_AXIS_FROM
 
 
 def log_ticks(axis: Any, *, decades: bool = False) -> None:
@@ -215,37 +184,13 @@ def log_ticks(axis: Any, *, decades: bool = False) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def name_ticks(ax: Axes, names: Iterable[Hashable], *, few: int = 10) -> None:
-    """Write names below 0, 1, 2, …, upright if there are more than a few of them, and mark them for the script."""
-    names = list(names)
-    upright = len(names) > few or max(len(str(name)) for name in names) * len(names) > 45
-    ax.set_xticks(range(len(names)), [short_name(name, 14) for name in names], fontsize=7 if upright else 8,
-                  rotation=90 * upright)  # fmt: skip
-    for i, name in enumerate(names):
-        mark_group(ax.axvspan(i - 0.5, i + 0.5, facecolor="none", lw=0, zorder=9), name)
-
-
-def bare(ax: Axes) -> None:
-    """Remove ticks and frame."""
-    ax.set_xticks([])
-    ax.set_yticks([])
-    ax.spines[:].set_visible(False)
-
-
 def mark(label: str, marker: str = "o", **style: Any) -> Line2D:
-    """Return a mark for a key."""
-    looks: dict[str, Any] = {"ms": 6, "mew": 1.3, **style}
-    return Line2D([], [], ls="", marker=marker, label=label, **looks)
-
-
-def stroke(label: str, **style: Any) -> Line2D:
-    """Return a line for a key, thin and dotted by default."""
-    looks: dict[str, Any] = {"color": SOFT, "lw": 0.9, "ls": ":", **style}
-    return Line2D([], [], label=label, **looks)
+    """Return an entry of a key: a marker, or a line with the style ``ls``."""
+    return Line2D([], [], marker=marker, label=label, **{"ls": "", "ms": 6, "mew": 1.3, **style})
 
 
 def key(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
-    """Explain the marks below the axes, and make the figure higher for it."""
+    """Explain the marks below the axes, and make the figure higher for it; ``options`` as for ``Figure.legend``."""
     if not handles:
         return
     columns = len(handles)
@@ -254,7 +199,11 @@ def key(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
         columns = min(columns, 2 if longest <= NAME_LETTERS else 1)
         rows = -(-len(handles) // columns) + ("title" in options)
         figure.set_figheight(figure.get_figheight() + KEY_ROW * rows)
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=8, **options)
+    legend = figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=8, **options)
+    for drawn_line, *entry in zip(handles, legend.legend_handles, legend.get_texts(), strict=True):
+        for part in entry:
+            if part is not None:
+                part.set_gid(drawn_line.get_gid())
 
 
 # ---------------------------------------------------------------- lines
@@ -262,7 +211,7 @@ def key(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, with a band from ``low`` to ``high``; ``style`` as :func:`line_styles` gives it."""
+    """Line of a chart, with a band from ``low`` to ``high``; ``style`` as from :func:`line_styles`."""
 
     y: Values
     label: str = ""
@@ -270,57 +219,65 @@ class Line:
     high: Values | None = None
     style: Mapping[str, Any] | None = None
 
+    @classmethod
+    def over_seeds(cls, values: Any, label: str, style: Mapping[str, Any] | None = None, *, log: bool = False) -> Line:
+        """Make a line of means over seeds with a band of one sample standard deviation; NaN is left out.
+
+        Parameters
+        ----------
+        values : an array of shape (seeds, points).
+        label, style : of the line.
+        log : whether the band must stay above zero.
+        """
+        runs = np.ma.masked_invalid(np.asarray(values, dtype=np.float64))
+        mean, sd = np.ma.filled(runs.mean(axis=0), np.nan), np.ma.filled(runs.std(axis=0, ddof=1), 0.0)
+        return cls(mean, label, np.maximum(mean - sd, 0.2 * mean) if log else mean - sd, mean + sd, style)
+
 
 @drawn
 def line_chart(
-    x: Sequence[Any],
+    x: Sequence[float],
     panels: Mapping[str, Sequence[Line]],
     label: str,
     *,
     log: str = "",
-    limits: tuple[float | None, float | None] = (None, None),
-    levels: Mapping[str, float] | None = None,
     shared: bool = False,
+    levels: Mapping[str, float] | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw lines over common points.
+    """Draw lines over common points; pointing at a line or its key sets it off from the others.
 
     Parameters
     ----------
-    x : the points: whole numbers, numbers on a logarithmic axis, or names.
+    x : the points: whole numbers, or any numbers on a logarithmic axis.
     panels : lines by the title of their panel.
     label : below the last axis.
-    log : logarithmic axes: ``"x"``, ``"y"`` or ``"xy"``.
-    limits : of the upright axes; None where the values decide.
+    log : logarithmic axes: ``"x"``, ``"y"`` or ``""``.
+    shared : whether all panels have the same upright scale, from 0.
     levels : values of level lines by label.
-    shared : whether the panels have one scale.
     title : of the key.
     """
-    named = not all(isinstance(point, int | float | np.number) for point in x)
-    at = range(len(x)) if named else x
     figure, axes = canvas(2.7, len(panels), sharey=shared)
     for ax, (heading, lines) in zip(axes, panels.items(), strict=True):
         for line, default in zip(lines, line_styles(map(str, range(len(lines)))).values(), strict=True):
-            style = dict(line.style or default) | ({"marker": "o", "ms": 3.0} if len(at) <= MARKED else {})
-            band = (line.y, line.y) if line.low is None or line.high is None else (line.low, line.high)
-            curve(ax, at, line.y, *band, label=line.label or None, **style)
+            style = dict(line.style or default) | ({"marker": "o", "ms": 3.0} if len(x) <= MARKED else {})
+            ends = (line.y, line.y) if line.low is None or line.high is None else (line.low, line.high)
+            curve(ax, x, line.y, *ends, label=line.label or None, **style)
         for i, (text, value) in enumerate((levels or {}).items()):
             ax.axhline(value, color=SOFT, lw=1.1, ls=(":", "--", "-.")[i % 3], label=text)
         ax.set_title(heading, loc="left")
-        if "y" in log:
+        if log == "y":
             ax.set_yscale("log")
             log_ticks(ax.yaxis)
-        if "x" in log:
+        if log == "x":
             ax.set_xscale("log")
             log_ticks(ax.xaxis, decades=True)
-        elif named:
-            name_ticks(ax, x)
         else:
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         ax.grid(axis="y", color=GRID, lw=0.6)
         ax.set_axisbelow(True)
-    for ax in axes:
-        ax.set_ylim(*limits)
+    if shared:
+        axes[0].set_ylim(bottom=0.0)
     axes[-1].set_xlabel(label)
     handles = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
     key(figure, list(handles.values()), **({"title": title} if title else {}))
@@ -328,15 +285,16 @@ def line_chart(
 
 
 def curve(ax: Axes, x: Any, y: Any, low: Any, high: Any, **style: Any) -> None:
-    """Draw a line, shaded from low to high."""
-    ax.plot(x, y, lw=1.6, **style)
+    """Draw a line and its band from low to high, both marked by the line's label."""
+    (line,) = ax.plot(x, y, lw=1.6, **style)
     band = ax.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
     if style.get("label"):
-        band.set_gid(f"series:{style['label']}")
+        for part in (line, band):
+            part.set_gid(f"line:{printable(style['label'])}")
 
 
 def line_styles(titles: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dash of lines by title; the same titles look the same in all figures of a report."""
+    """Return colour and dash of lines by title, so they look the same in all figures of a report."""
     return {
         title: {"color": COLORS[i % len(COLORS)], "ls": "-" if i < len(COLORS) else "--"}
         for i, title in enumerate(titles)

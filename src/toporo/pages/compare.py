@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 
 import toporo
 from toporo.files import write_text
+from toporo.pages.cells import interval_text, number, quoted
 from toporo.pages.charts import figure_section
-from toporo.pages.model_text import FEW_GROUPS, interval_text, number, quoted
+from toporo.pages.model_text import FEW_GROUPS
 from toporo.pages.render import Section, Verdict, render
 from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Table
-from toporo.tables.contest import CONTROL, NOTHING, YOURS, Contest, Judgement, compare, metric_name
+from toporo.tables.contest import CONTROL, YOURS, Contest, Judgement, compare, metric_name
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.resample import clear
 from toporo.text import many
@@ -39,7 +40,7 @@ def write_comparison(contest: Contest, out: Path) -> Path:
 
     Parameters
     ----------
-    contest : as :func:`toporo.compare_models` gives it.
+    contest : from :func:`toporo.compare_models`.
     out : the file, which is replaced if it exists.
     """
     about, sentences = contest.about, contest.words()
@@ -65,20 +66,19 @@ def _error(judged: Judgement | None) -> float:
 
 
 def _section(contest: Contest, *, test: bool) -> Section:
-    where = (
-        f"the {many(len(contest.test_groups), 'test group')}, by models of all training groups"
-        if test
-        else f"{many(sum(map(len, contest.regions)), 'group')}, by models fitted without them, in "
-        f"{many(len(contest.regions), 'region')}"
-    )
+    if test:
+        name, title = "test", "In the test groups"
+        where = f"the {many(len(contest.test_groups), 'test group')}, by models of all training groups"
+    else:
+        name, title = "regions", "In held-out regions"
+        groups, regions = many(sum(map(len, contest.regions)), "group"), many(len(contest.regions), "region")
+        where = f"{groups}, by models fitted without them, in {regions}"
     text = (
-        f"First {metric_name(contest.metric)} in {where}, mean over groups; then how much more or less that is than "
-        f"{contest.reference}. Bars are {100 * contest.level:g} % intervals over groups; those of a difference are "
-        "paired, so a bar across 0 is no clear difference."
+        f"Above, {metric_name(contest.metric)} in {where}, mean over groups; below, its difference from "
+        f"{contest.reference}. Bars are {100 * contest.level:g} % intervals over groups. Those of differences are "
+        "paired: if one contains 0, the difference is not clear."
     )
-    name, title = ("test", "In the test groups") if test else ("regions", "In regions held out")
-    tables = () if test else (_table(contest),)
-    return figure_section(name, title, text, contest_figure(contest, test=test), tables)
+    return figure_section(name, title, text, contest_figure(contest, test=test), () if test else (_table(contest),))
 
 
 def _table(contest: Contest) -> Table:
@@ -86,7 +86,7 @@ def _table(contest: Contest) -> Table:
     notes = {entrant.name: entrant.note for entrant in contest.entrants if entrant.note}
     if notes:
         columns, rows = [*columns, "note"], [[*row, notes.get(row[0], "")] for row in rows]
-    return Table(tuple(columns), tuple(map(tuple, rows)), ("model", "kind", "note"), wide=True)
+    return Table(tuple(columns), tuple(map(tuple, rows)), ("model", "kind", "note"))
 
 
 def contest_figure(contest: Contest, *, test: bool = False) -> Figure:
@@ -95,29 +95,29 @@ def contest_figure(contest: Contest, *, test: bool = False) -> Figure:
     Parameters
     ----------
     contest : the comparison.
-    test : in the test groups instead of regions held out.
+    test : in the test groups instead of held-out regions.
     """
-    every = [(entrant, entrant.test if test else entrant.regions) for entrant in contest.entrants]
-    shown = sorted(((e, judged) for e, judged in every if judged is not None), key=lambda pair: _error(pair[1]))
+    pairs = [(entrant, entrant.test if test else entrant.regions) for entrant in contest.entrants]
+    shown = sorted(((e, judged) for e, judged in pairs if judged is not None), key=lambda pair: _error(pair[1]))
     far = FAR * min((_error(judged) for _, judged in shown), default=math.inf)
-    notes = {
-        row: f"{number(_error(j))}, outside of the figure" for row, (_, j) in enumerate(shown) if _error(j) > far > 0
-    }
+    notes = {i: f"{number(_error(j))}, outside of the figure" for i, (_, j) in enumerate(shown) if _error(j) > far > 0}
 
-    def marks(kind: str, measure: str) -> Marks:
+    def marks(kind: str, measure: str, limit: float = math.inf) -> Marks:
         intervals = [
-            getattr(judged, measure) if entrant.kind == kind and row not in notes else NOTHING
+            getattr(judged, measure) if entrant.kind == kind and row not in notes else None
             for row, (entrant, judged) in enumerate(shown)
         ]
-        limit = far if measure == "error" else math.inf
-        return Marks.of_intervals([replace(each, high=min(each.high, limit)) for each in intervals], **LOOKS[kind])
+        cut = [None if each is None else replace(each, high=min(each.high, limit)) for each in intervals]
+        return Marks.of_intervals(cut, **LOOKS[kind])
 
     kinds = [kind for kind in LOOKS if any(entrant.kind == kind for entrant, _ in shown)]
     metric = metric_name(contest.metric)
-    errors = Panel([marks(kind, "error") for kind in kinds], f"{metric}, mean over groups", notes=notes)
-    label = f"{metric} more than {contest.reference}"
+    errors = Panel([marks(kind, "error", far) for kind in kinds], f"{metric}, mean over groups", notes=notes)
     differences = Panel(
-        [marks(kind, "difference") for kind in kinds], label, reference=0.0, notes=dict.fromkeys(notes, "")
+        [marks(kind, "difference") for kind in kinds],
+        f"{metric} more than {contest.reference}",
+        reference=0.0,
+        notes=dict.fromkeys(notes, ""),
     )
     return row_chart([entrant.name for entrant, _ in shown], [errors, differences])
 
@@ -125,16 +125,14 @@ def contest_figure(contest: Contest, *, test: bool = False) -> Figure:
 def _cautions(contest: Contest) -> list[str]:
     groups = sum(map(len, contest.regions))
     sentences = {
-        "The best of many models on the same regions is flattered: new regions will be less kind to it than its error "
-        "here.": True,
-        "Groups of one region share the models that judge them, and neighbours are alike: intervals over groups are "
+        "The best of many models in these regions looks better than it is: expect a larger error in new regions.": True,
+        "Groups of one region are evaluated by the same models, and neighbours are alike: intervals over groups are "
         "rather too narrow.": True,
-        f"There are {groups} groups to take means over: intervals of such means are rough.": groups < FEW_GROUPS,
+        f"Means are over {groups} groups: their intervals are rough.": groups < FEW_GROUPS,
         "The graph was shuffled once. Another shuffle would give other numbers.": contest.has_graph,
-        "Inputs are encoded once, by all training rows and without their targets; models have their default settings.":
+        "Inputs are encoded once, from all training rows without their targets; models have their default settings.":
         True,
-        "Regions of training groups stand for groups nobody has seen, which may be unlike them.":
-        not contest.test_groups,
+        "Regions of training groups stand for new groups, which may differ from them.": not contest.test_groups,
     }  # fmt: skip
     return [sentence for sentence, holds in sentences.items() if holds]
 
@@ -150,34 +148,32 @@ def _settings(contest: Contest) -> list[tuple[str, str]]:
     ]
 
 
-def against_section(judged: Evaluation, name: str, other: Evaluation) -> Section:
+def against_section(evaluation: Evaluation, name: str, other: Evaluation) -> Section:
     """Make the section of a model's page that compares it with another by group.
 
     Parameters
     ----------
-    judged : the model's evaluation.
+    evaluation : of the model.
     name, other : the other model's name, and its evaluation on the same rows.
     """
-    gain, names = compare(judged, other), ("this model", quoted(name))
-    metric = metric_name(gain.metric)
-    mine, theirs = ({s.group: s.metrics[gain.metric] for s in each.groups} for each in (judged, other))
-    order = sorted(gain.gains, key=lambda name: (gain.gains[name], name))
-    gains = [gain.gains[name] for name in order]
-    verdicts = ["as good" if g == 0 else f"{'better' if g > 0 else 'worse'} by {number(abs(g))}" for g in gains]
-    rows = tuple(
-        (group, interval_text(mine[group]), interval_text(theirs[group]), text)
-        for group, text in zip(order, verdicts, strict=True)
-    )
-    titles = ("group", f"{metric} of {names[0]}", f"{metric} of {names[1]}", f"{names[0]} is")
-    title = f"All {len(rows)} groups, the worst for {names[0]} first"
-    over = "groups" if gain.over is None else "groups not trained on"
-    mean = gain.gain.value if clear(gain.gain) else math.nan
-    bars = Marks(gains, marker="")
-    label = f"gain in {metric}" + (f" (dotted: mean over {over})" if clear(gain.gain) else "")
+    comparison, control = compare(evaluation, other), quoted(name)
+    metric = metric_name(comparison.metric)
+    mine, theirs = ({s.group: s.metrics[comparison.metric] for s in each.groups} for each in (evaluation, other))
+    order = sorted(comparison.gains, key=lambda group: (comparison.gains[group], group))
+    gains = [comparison.gains[group] for group in order]
+    cells = {
+        "group": order,
+        f"{metric} of this model": [interval_text(mine[group]) for group in order],
+        f"{metric} of {control}": [interval_text(theirs[group]) for group in order],
+        "gain": [number(gain) for gain in gains],
+    }
+    over = "groups" if comparison.over is None else "groups not trained on"
+    known = clear(comparison.gain) != 0
+    label = f"gain in {metric}" + (f" (dotted: mean over {over})" if known else "")
+    panel = Panel([Marks(gains, marker="")], label, reference=comparison.gain.value if known else math.nan)
     text = (
-        f"{gain.words('This model', names[1])} Bars to the right: {names[0]} is better there, to the left: worse. The "
-        "worst first."
+        f"{comparison.words('This model', control)} Bars to the right: this model is better there, to the left: worse. "
+        "The worst first."
     )
-    figure = row_chart(order, [Panel([bars], label, reference=mean)])
-    table = Table(titles, rows, ("group", titles[3]), title, folded=len(rows) > 12, wide=True)
-    return figure_section("against", f"Beside {names[1]}", text, figure, (table,))
+    table = Table.from_columns(cells, f"All {len(order)} groups, the worst for this model first")
+    return figure_section("against", f"Beside {control}", text, row_chart(order, [panel]), (table,))

@@ -1,13 +1,12 @@
-"""A diagnosis on one HTML page that opens offline: findings, groups, and maps of them."""
+"""A diagnosis on one HTML page that opens offline: findings, distances between groups, and groups."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from toporo.doctor.results import (
@@ -21,74 +20,90 @@ from toporo.doctor.results import (
     shifts_in_words,
 )
 from toporo.files import write_text
-from toporo.pages.charts import figure_section
-from toporo.pages.heat import heat_map
+from toporo.pages.charts import NAME_LETTERS, color_bar, drawn, figure_section, readable
 from toporo.pages.render import Section, Verdict, render
 from toporo.pages.rows import Marks, Panel, row_chart
+from toporo.pages.svg import WIDE, WIDTH
 from toporo.pages.table import Table
-from toporo.text import many
+from toporo.text import many, short_name
+from toporo.topology.draw import TEST_COLOR
 
-#: Columns of the table that tell groups apart.
+#: Columns of the figure of what tells groups apart.
 SHOWN_FEATURES = 12
+#: Inches of a row of the map, and of a character of a name.
+ROW, LETTER = 0.165, 0.075
+#: Labels of the map, and the groups up to which each cell has its number.
+MOST_LABELS, MOST_NUMBERS = 60, 12
 
 
+# ---------------------------------------------------------------- the map of distances
+
+
+@drawn
 def distance_map(distances: Distances, test: Collection[str] = ()) -> Figure:
-    """Draw the distances between groups, near groups side by side.
+    """Draw the distances between groups as a square of coloured cells, near groups side by side.
 
     Parameters
     ----------
     distances : between all pairs.
-    test : groups to highlight.
+    test : groups whose names are highlighted.
     """
-    order = [distances.names.index(name) for name in distances.order]
+    names = distances.order
+    order = [distances.names.index(name) for name in names]
     matrix = distances.matrix[np.ix_(order, order)]
-    off = matrix[~np.eye(len(matrix), dtype=bool)]
-    # One small group far from all others must not make the rest look alike.
-    largest = float(min(off.max(), 3.0 * np.median(off))) or 1.0
-    # From zero on, unless that would leave most colours unused.
-    smallest = 0.9 * float(off.min()) if off.min() > 0.4 * largest else 0.0
-    marked = smallest < distances.chance < largest
-    shown = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
-    label = f"diffusion EMD{' (orange line: by chance)' if marked else ''}"
-    line = distances.chance if marked else math.nan
-    title = _map_title("Distances between groups", distances.order, test)
-    return heat_map(shown, distances.order, label, limits=(smallest, largest), line=line, marked=test, title=title)
-
-
-def confusion_map(found: Separability, order: Sequence[str] = (), test: Collection[str] = ()) -> Figure:
-    """Draw the share of each group's rows that a classifier assigns to each group; rows of the map sum to 1.
-
-    Parameters
-    ----------
-    found : by the classifier.
-    order : of the groups; those not in it come last.
-    test : groups to highlight.
-    """
-    names = [name for name in order if name in found.names] or list(found.names)
-    names += [name for name in found.names if name not in names]
-    places = [found.names.index(name) for name in names]
-    matrix = found.confusion[np.ix_(places, places)]
-    title = _map_title("Predictions of a classifier of groups", names, test)
-    looks: dict[str, Any] = {"limits": (0.0, float(matrix.max())), "marked": test, "axes": ("group", "predicted")}
-    return heat_map(matrix, names, "share of the group's rows", title=title, **looks)
-
-
-def _map_title(title: str, names: Collection[str], test: Collection[str]) -> str:
-    return f"{title}\ntest groups in orange" if set(names) & set(test) else title
+    diagonal = np.eye(len(matrix), dtype=bool)
+    off = matrix[~diagonal]
+    largest = float(min(off.max(), 3.0 * np.median(off))) or 1.0  # one far group must not make the rest look alike
+    smallest = 0.9 * float(off.min()) if off.min() > 0.4 * largest else 0.0  # start at 0 if that uses most colours
+    labelled = list(range(0, len(names), -(-len(names) // MOST_LABELS)))
+    texts = [short_name(names[i], NAME_LETTERS) for i in labelled]
+    room = LETTER * max(map(len, texts)) + 0.3
+    side = min(max(ROW * len(names), WIDTH - room), WIDE)
+    figure = Figure(figsize=(side + room, side + room + 0.7), layout="constrained", dpi=200)
+    ax = figure.subplots()
+    shown, norm = np.where(diagonal, np.nan, matrix), Normalize(smallest, largest)
+    image = ax.imshow(shown, cmap="YlGnBu", norm=norm, aspect="auto", interpolation="none")
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0, labelsize=8.5)
+    ax.set_xticks(labelled, texts, rotation=90)
+    ax.set_yticks(labelled, texts)
+    for i, *ticks in zip(labelled, ax.get_xticklabels(), ax.get_yticklabels(), strict=True):
+        for tick in ticks:
+            if names[i] in test:
+                tick.set(color=TEST_COLOR, fontweight="bold")
+    ax.set_title("Distances between groups" + "\ntest groups in orange" * bool(set(names) & set(test)))
+    if len(matrix) <= MOST_NUMBERS:
+        fills = image.to_rgba(shown)
+        for i, j in np.argwhere(~diagonal):
+            text = f"{matrix[i, j]:.2f}"
+            ax.text(j, i, text, ha="center", va="center", fontsize=7, color=readable(fills[i, j]))
+    by_chance = smallest < distances.chance < largest
+    label = f"diffusion EMD{' (orange line: by chance)' if by_chance else ''}"
+    bar = color_bar(figure, norm, "YlGnBu", label, off, ax)
+    if by_chance:
+        bar.ax.axvline(distances.chance, color=TEST_COLOR, lw=2.0)
+    return figure
 
 
 # ---------------------------------------------------------------- the page
 
 
 def write_doctor_report(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
-    """Write the page of a diagnosis: findings, groups, maps.
+    """Write the page of a diagnosis: findings, distances, groups.
 
     Parameters
     ----------
-    diagnosis : as :func:`toporo.doctor.examine` gives it.
+    diagnosis : from :func:`toporo.doctor.examine`.
     path : the file, which is replaced if it exists.
     """
     facts = diagnosis.facts
+    without = facts.get("measured_without") or []
+    aside = f" Without {', '.join(map(repr, without))}, which would settle it." if without else ""
+    sections = []
+    if diagnosis.distances is not None:
+        sections.append(_distance_section(diagnosis.distances, facts["test_groups"], aside))
+    if diagnosis.separability is not None:
+        sections.append(_feature_section(diagnosis.separability, aside))
     page = render(
         "doctor.html",
         title=f"Before training on {facts['source']}",
@@ -96,7 +111,7 @@ def write_doctor_report(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> N
         verdict=_verdict(diagnosis),
         counts=[(severity, diagnosis.count(severity)) for severity in SEVERITIES],
         findings=diagnosis.findings,
-        sections=[*_map_sections(diagnosis, list(facts["test_groups"])), _groups_section(diagnosis)],
+        sections=[*sections, _groups_section(diagnosis)],
         settings=_settings(diagnosis),
         first_step=first_step(facts["first"]),
         next=facts["next"],
@@ -107,9 +122,9 @@ def write_doctor_report(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> N
 def _verdict(diagnosis: Diagnosis) -> Verdict:
     serious, risky = (diagnosis.count(severity) for severity in ("serious", "risky"))
     if serious:
-        return Verdict(f"Not yet: {many(serious, 'serious finding')} to settle before you train.", "bad")
+        return Verdict(f"Not yet: settle {many(serious, 'serious finding')} before you train.", "bad")
     if risky:
-        return Verdict(f"You can train, with care: nothing is serious, {many(risky, 'finding')} may mislead.")
+        return Verdict(f"You can train, with care: nothing is serious, but {many(risky, 'finding')} may mislead.")
     return Verdict("You can train: nothing stands in the way.", "good")
 
 
@@ -127,55 +142,43 @@ def _caption(diagnosis: Diagnosis) -> str:
 
 def _groups_section(diagnosis: Diagnosis) -> Section:
     table = group_table(diagnosis)
-    words = tuple(column for place, column in enumerate(table.columns) if place not in table.numbers)
+    words = tuple(column for i, column in enumerate(table.columns) if i not in table.numbers)
     test = {i: "test" for i, row in enumerate(table.rows) if "test" in row[1:2]}
-    return Section(
-        "groups",
-        "Groups",
+    text = (
         "Recognised: the share of a group's rows that a classifier of groups gets right. Prior: the default weight of "
-        "a training group. Hops: edges to the nearest training group. Targets of test groups are not looked at.",
-        tables=(Table(table.columns, table.rows, words, row_styles=test),),
+        "a training group. Hops: edges to the nearest training group. Targets of test groups are not used."
     )
+    return Section("groups", "Groups", text, tables=(Table(table.columns, table.rows, words, row_styles=test),))
 
 
-def _map_sections(diagnosis: Diagnosis, test: Sequence[str]) -> list[Section]:
-    sections = []
-    distances, found = diagnosis.distances, diagnosis.separability
-    without = diagnosis.facts.get("measured_without") or []
-    aside = f" Without {', '.join(repr(name) for name in without)}, which would settle it." if without else ""
-    if distances is not None:
-        verdict = "No more than chance: by their features the groups are alike."
-        if distances.beyond_chance:
-            verdict = "More than chance: the groups differ in their features."
-        text = (
-            f"Diffusion EMD on {many(distances.points, 'sampled row')}, features standardised: the lighter a field, "
-            f"the nearer. On average {distances.typical:.3g}, and {distances.chance:.3g} ± "
-            f"{distances.chance_spread:.1g} if rows are dealt to groups at random. {verdict}{aside}"
-        )
-        figure = distance_map(distances, test)
-        sections.append(figure_section("heat", "How far apart the groups are", text, figure))
-    if found is not None:
-        text = (
-            f"A cross-validated classifier ({found.classifier}, {found.folds} folds, "
-            f"{many(found.points, 'sampled row')}) recognises {percent(found.accuracy)} of a group's rows on average; "
-            f"guessing gives {percent(found.chance)}. Near 100 %, a new group will look like nothing seen; "
-            f"near guessing, groups look alike.{aside}"
-        )
-        figure = confusion_map(found, distances.order if distances is not None else (), test)
-        sections.append(figure_section("confusion", "How well the groups can be told apart", text, figure))
-        names, shares = zip(*found.features[:SHOWN_FEATURES], strict=True)
-        text = "The share of each column in the decisions of trees that tell groups apart."
-        figure = row_chart(names, [Panel([Marks(shares, marker="")], "share", limits=(0.0, None))])
-        sections.append(figure_section("features", "What tells the groups apart", text, figure))
-    return sections
+def _distance_section(distances: Distances, test: Collection[str], aside: str) -> Section:
+    result = "The groups differ in their features." if distances.beyond_chance else "This is no more than chance."
+    text = (
+        f"Diffusion EMD between groups, on {many(distances.points, 'sampled row')} with standardised features; lighter "
+        f"is nearer. The mean is {distances.typical:.3g}; if rows are assigned to groups at random, it is "
+        f"{distances.chance:.3g} ± {distances.chance_spread:.1g}. {result}{aside}"
+    )
+    return figure_section("heat", "How far apart the groups are", text, distance_map(distances, test))
+
+
+def _feature_section(found: Separability, aside: str) -> Section:
+    text = (
+        f"A cross-validated classifier ({found.classifier}, {found.folds} folds, "
+        f"{many(found.points, 'sampled row')}) recognises {percent(found.accuracy)} of a group's rows on average; "
+        f"guessing gives {percent(found.chance)}. Near 100 %, a new group will look unlike all others; near "
+        f"guessing, groups look alike.{aside} The bars are the share of each column in the decisions of trees that "
+        "tell groups apart."
+    )
+    names, shares = zip(*found.features[:SHOWN_FEATURES], strict=True)
+    figure = row_chart(names, [Panel([Marks(shares, marker="")], "share", zero=True)])
+    return figure_section("features", "What tells the groups apart", text, figure)
 
 
 def _settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     facts = diagnosis.facts
-    left = "; ".join(f"{name}: {why}" for name, why in facts["left_out"].items()) or "–"
     rows = [
         ("features", ", ".join(facts["features"]) or "–"),
-        ("columns left out", left),
+        ("columns left out", "; ".join(f"{name}: {why}" for name, why in facts["left_out"].items()) or "–"),
         ("inputs after encoding", str(facts["encoded_columns"])),
     ]
     if facts["graph"] is not None:
@@ -184,8 +187,7 @@ def _settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:
         prior = facts["prior"]
         rows.append(("default prior", f"{prior['measure']}, {prior['effective_groups']:.1f} groups in effect"))
     rows += [(what.lower(), text) for what, text in shifts_in_words(facts).items()]
-    for what, why in facts["not_measured"].items():
-        rows.append((f"{what} not measured", str(why)))
+    rows += [(f"{what} not measured", str(why)) for what, why in facts["not_measured"].items()]
     if "sampled_rows" in facts:
         rows.append(("sample", f"{facts['sampled_rows']} rows of {facts['sampled_groups']} groups"))
     return [*rows, ("seed", str(facts["seed"]))]

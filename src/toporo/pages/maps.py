@@ -1,4 +1,4 @@
-"""Graphs and maps: groups joined by edges, the 48 contiguous states coloured by values, and the globe."""
+"""Graphs and maps: groups joined by edges, and the 48 contiguous states coloured by values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.collections import LineCollection
 from matplotlib.colors import Colormap, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 
-from toporo.pages.charts import canvas, color_bar, color_scale, drawn, finite, key, mark, part_of, readable, stroke
-from toporo.pages.outlines import Point, load_land, load_outlines
+from toporo.errors import DataError
+from toporo.pages.charts import canvas, color_bar, color_scale, drawn, key, mark, part_of, readable
+from toporo.pages.outlines import load_outlines
 from toporo.pages.svg import WIDTH
 from toporo.text import short_name
 from toporo.topology.draw import (
@@ -24,6 +25,7 @@ from toporo.topology.draw import (
     FIRM_COLOR,
     OTHER_COLOR,
     TEST_COLOR,
+    Point,
     add_hits,
     as_map,
     layout,
@@ -31,24 +33,21 @@ from toporo.topology.draw import (
 )
 from toporo.topology.graph import GroupGraph
 from toporo.topology.labels import NodeNames
-from toporo.topology.states import state_codes
+from toporo.topology.states import STATES
 from toporo.types import Name
 
 MISSING, BORDER = "#eef0f2", "#ffffff"
-#: Land behind a graph: its own states, and others.
-OWN_LAND, OTHER_LAND = "#e6e9ed", "#f3f5f7"
-LAND, COAST = "#dfe3e8", "#c3c9d1"
-#: West, east, south and north of the map of the globe.
-GLOBE = (-180.0, 180.0, -60.0, 85.0)
 #: States too small for their code.
 SMALL = ("CT", "DE", "MA", "MD", "NH", "NJ", "RI", "VT")
 #: Perceptually ordered, light to dark, without the palest end that would pass for grey.
 VALUE_COLORS, ERROR_COLORS = part_of("YlGnBu", 0.12, 1.0), part_of("YlOrRd", 0.12, 1.0)
 #: Below and above zero.
 SIGNED_COLORS = part_of("RdBu_r", 0.06, 0.94)
+#: Share of the values that a signed colour scale spans, so a few outliers do not decide it.
+NEARLY_ALL = 0.95
 #: Groups whose names are written on small graphs too.
 FEW = 15
-#: A group outside of what validation has seen.
+#: Description of groups without validation evidence.
 OUTSIDE = "outside of what validation has seen"
 
 
@@ -61,12 +60,10 @@ def graph_chart(
     panels: Mapping[str, Mapping[Name, float]],
     label: str,
     *,
-    cmap: Colormap = ERROR_COLORS,
-    norm: Normalize | None = None,
+    signed: bool = False,
     squares: Collection[object] = (),
     sizes: Mapping[Any, float] | None = None,
     ringed: Collection[object] = (),
-    kinds: tuple[str, str, str] = ("trained on", "not trained on", "no rows in training"),
 ) -> Figure:
     """Draw the graph with its groups coloured by values, a panel per title.
 
@@ -75,44 +72,52 @@ def graph_chart(
     graph : the graph.
     panels : values by group, by title of the panel.
     label : of the colours.
-    cmap, norm : colours and their scale; the scale follows from the values unless given.
-    squares : groups drawn as squares: test groups.
+    signed : whether colours differ below and above zero.
+    squares : groups drawn as squares: those not trained on.
     sizes : areas of the circles relative to each other; all the same unless given.
-    ringed : groups with a dashed ring: outside of what validation has seen.
-    kinds : names in the key of circles with a value, squares, and circles without a value.
+    ringed : groups with a dashed ring: those outside of what validation has seen.
     """
     columns = 1 if len(panels) <= 2 else 2
     values = [value for by_group in panels.values() for value in by_group.values()]
-    norm = norm or color_scale(values)
+    norm, cmap = (_signed_scale(values), SIGNED_COLORS) if signed else (color_scale(values), ERROR_COLORS)
     at = layout(graph)
     figure, axes = canvas(4.0 if len(panels) == 1 else 0.4 + 0.75 * WIDTH / columns, len(panels), columns=columns)
     for ax, (title, by_group) in zip(axes, panels.items(), strict=True):
-        draw_ground(ax, graph, at)
+        if graph.positions:
+            as_map(ax)
         colors = {name: to_hex(cmap(norm(value))) for name, value in by_group.items()}
         _draw_groups(ax, graph, at, colors, squares, sizes or {}, ringed, 1.0 / columns)
         ax.set_title(title, fontsize=9)
-    color_bar(figure, ScalarMappable(norm, cmap), label, values, ax=axes)
-    known = {name for by_group in panels.values() for name in by_group}
-    hollow = "#d1d5db" if known & set(squares) else "white"
-    handles = [mark(kinds[0], mfc="#d1d5db", mec="#374151")]
-    handles += [mark(kinds[1], "s", mfc=hollow, mec=TEST_COLOR)] * any(name in squares for name in graph.names)
-    handles += [mark(kinds[2], color=OTHER_COLOR)] * any(n not in known and n not in squares for n in graph.names)
-    handles += [stroke(f"ring: {OUTSIDE}", color=DARK, ls="--")] * any(name in ringed for name in graph.names)
+    color_bar(figure, norm, cmap, label, values, axes)
+    valued = {name for by_group in panels.values() for name in by_group}
+    hollow = "#d1d5db" if valued & set(squares) else "white"
+    bare = [name for name in graph.names if name not in valued and name not in squares]
+    handles = [mark("trained on", mfc="#d1d5db", mec="#374151")]
+    handles += [mark("not trained on", "s", mfc=hollow, mec=TEST_COLOR)] * any(n in squares for n in graph.names)
+    handles += [mark("no rows in training", color=OTHER_COLOR)] * bool(bare)
+    handles += [mark(f"ring: {OUTSIDE}", "", color=DARK, lw=0.9, ls="--")] * any(n in ringed for n in graph.names)
     key(figure, handles)
     return figure
+
+
+def _signed_scale(values: Sequence[float]) -> Normalize:
+    """Return a symmetric scale around zero."""
+    sizes = np.abs(values)
+    most = float(np.quantile(sizes, NEARLY_ALL)) or float(sizes.max()) or 1.0
+    return Normalize(-most, most)
 
 
 def _draw_groups(
     ax: Axes,
     graph: GroupGraph,
-    at: Mapping[Any, Any],
+    at: Mapping[Any, Point],
     colors: Mapping[Any, str],
     squares: Collection[object],
     sizes: Mapping[Any, float],
     ringed: Collection[object],
     scale: float,
 ) -> None:
-    """Draw edges, groups in their colours, and the names that fit; ``scale`` is that of a node's area."""
+    """Draw edges, groups in their colours, and the names that fit; ``scale`` multiplies the area of a node."""
     lines = [[at[a], at[b]] for a, b in graph.edges]
     ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.8, alpha=0.7, zorder=1))
     base = scale * (240.0 if len(graph) <= 20 else 110.0 if len(graph) <= 80 else 60.0)
@@ -120,16 +125,18 @@ def _draw_groups(
     areas = {name: base * (0.6 if name in colors else 0.5 if name in squares else 0.3) for name in graph.names}
     areas |= {name: base * (0.25 + 2.75 * size / largest) for name, size in sizes.items()}
     order = sorted(graph.names, key=lambda name: -areas[name])  # small nodes on top of large ones
-    for names, color, width, marker in (
-        ([name for name in order if name not in squares], "#374151", 0.6, "o"),
-        ([name for name in order if name in squares], TEST_COLOR, 1.5, "s"),
+
+    def scatter(names: Sequence[Any], **style: Any) -> None:
+        if names:
+            ax.scatter(*np.array([at[name] for name in names], dtype=np.float64).T, **({"zorder": 2} | style))
+
+    for names, plain, looks in (
+        ([n for n in order if n not in squares], OTHER_COLOR, {"edgecolor": "#374151", "linewidth": 0.6}),
+        ([n for n in order if n in squares], "#ffffff", {"edgecolor": TEST_COLOR, "linewidth": 1.5, "marker": "s"}),
     ):
-        fills = [colors.get(name, OTHER_COLOR if marker == "o" else "#ffffff") for name in names]
-        _scatter(
-            ax, at, names, s=[areas[name] for name in names], c=fills, edgecolor=color, linewidth=width, marker=marker
-        )
-    beyond = [name for name in graph.names if name in ringed]
-    _scatter(ax, at, beyond, s=1.6 * base, c="none", edgecolor=DARK, linewidth=1.0, ls="--", zorder=5)
+        scatter(names, s=[areas[name] for name in names], c=[colors.get(name, plain) for name in names], **looks)
+    rings = [name for name in graph.names if name in ringed]
+    scatter(rings, s=1.6 * base, c="none", edgecolor=DARK, linewidth=1.0, ls="--", zorder=5)
     ax.margins(0.1)
     reach = {name: math.sqrt(areas[name]) / 2 for name in graph.names}
     if len(graph) <= FEW or scale == 1.0:
@@ -137,29 +144,6 @@ def _draw_groups(
         NodeNames(ax, at, reach, texts, graph.edges, size=7.5)
     add_hits(ax, at, reach)
     ax.set_axis_off()
-
-
-def _scatter(ax: Axes, at: Mapping[Any, Any], names: Sequence[Any], **style: Any) -> None:
-    if names:
-        ax.scatter(*np.array([at[name] for name in names], dtype=np.float64).T, **({"zorder": 2} | style))
-
-
-def draw_ground(ax: Axes, graph: GroupGraph, at: Mapping[Name, Point]) -> None:
-    """Draw what a graph stands on: the land of states, or nothing but one scale across and up if it has positions."""
-    codes = {} if graph.positions else state_codes(graph.names)
-    if graph.positions:
-        as_map(ax)
-    if not codes:
-        return
-    states = load_outlines()
-    own = [code for code in codes.values() if code in states.rings]  # not Alaska, Hawaii and the District of Columbia
-    for code in states.rings:
-        land = PathPatch(states.path(code), fc=OWN_LAND if code in own else OTHER_LAND, ec=BORDER, lw=0.8, zorder=0.5)
-        ax.add_patch(land)
-    points = np.vstack([*states.corners(own), *at.values()])
-    low, high = points.min(axis=0), points.max(axis=0)
-    room = np.array([0.1, 0.05]) * (high - low)  # names are broader than high
-    ax.set(xlim=(low[0] - room[0], high[0] + room[0]), ylim=(low[1] - room[1], high[1] + room[1]), aspect="equal")
 
 
 # ---------------------------------------------------------------- the states
@@ -173,41 +157,45 @@ def draw_states(
     norm: Normalize | None = None,
     fills: Mapping[str, str] | None = None,
     outlined: Collection[str] = (),
-    labels: bool = True,
-    label_size: float = 6.5,
+    label_size: float | None = 6.5,
 ) -> ScalarMappable:
-    """Draw the 48 contiguous states, those with a value in its colour, and return the scale for a colour bar.
+    """Draw the 48 contiguous states, and return the colour scale of the values for a colour bar.
 
-    States with a value or a fill are marked as groups, see :func:`toporo.topology.draw.mark_group`. Codes that do not
-    fit into their state are left out; pages show them on hover.
+    States with a value or a fill are marked as groups, see :func:`toporo.topology.draw.mark_group`. Codes of small
+    states are not written; a page shows them on hover.
 
     Parameters
     ----------
     ax : the axes, which then show the map and nothing else.
-    values : numbers by state code; they must be finite (leave a state out to draw it as missing).
+    values : finite numbers by state code; a state without a value is pale.
     cmap : the colours.
-    norm : the scale, as :func:`~toporo.pages.charts.color_scale` makes it unless given.
-    fills : plain colours by state code for states without a value; states in neither are pale.
+    norm : the scale, by default from :func:`~toporo.pages.charts.color_scale`.
+    fills : plain colours by code of states without a value.
     outlined : states with a dark line around all of them together.
-    labels : whether to write the codes, dark on light fills and light on dark ones.
-    label_size : size of the codes in points; about 6.5 on a map across a page, 5 on half of one.
+    label_size : of the codes in points; None leaves them out.
     """
-    states = load_outlines()
-    numbers = {code: finite(values[code], of=code) for code in states.require(values, what="coloured state(s)")}
-    plain = {code: (fills or {})[code] for code in states.require(fills or (), what="filled state(s)")}
-    colored = ScalarMappable(norm or color_scale(numbers.values()), cmap)
-    colors = dict.fromkeys(states.rings, MISSING) | plain
-    rgba = np.asarray(colored.to_rgba(np.array([*numbers.values()])))
-    colors |= {code: to_hex(tuple(color)) for code, color in zip(numbers, rgba, strict=True)}
+    states, fills = load_outlines(), dict(fills or {})
+    codes = states.require(values, what="coloured state(s)")
+    states.require(fills, what="filled state(s)")
+    border = states.border(states.require(outlined, what="outlined state(s)"))
+    for code in codes:
+        if not math.isfinite(values[code]):
+            raise DataError(
+                f"a map needs finite numbers; found {float(values[code])} for {code!r}. Leave the state out to draw it "
+                "as missing."
+            )
+    colored = ScalarMappable(norm or color_scale(values.values()), cmap)
+    rgba = np.asarray(colored.to_rgba(np.array([values[code] for code in codes], dtype=np.float64)))
+    colors = dict.fromkeys(states.rings, MISSING) | fills
+    colors |= {code: to_hex(tuple(color)) for code, color in zip(codes, rgba, strict=True)}
     for code, color in colors.items():
         state = PathPatch(states.path(code), fc=color, ec=BORDER, lw=0.6, joinstyle="round", zorder=1)
-        if code in numbers or code in plain:
+        if code in values or code in fills:
             mark_group(state, code)
         ax.add_patch(state)
-        if labels and code not in SMALL:
+        if label_size is not None and code not in SMALL:
             text: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4, "color": readable(color)}
-            ax.text(*states.labels[code], code, size=label_size, **text)
-    border = states.border(states.require(outlined, what="outlined state(s)"))
+            ax.text(*STATES[code][1:], code, size=label_size, **text)
     ax.add_collection(LineCollection(border, colors=FIRM_COLOR, linewidths=0.8, capstyle="round", zorder=2))
     ax.autoscale_view()
     ax.set_aspect("equal")
@@ -239,20 +227,11 @@ def state_maps(
     norm = color_scale(values)
     figure, axes = canvas(0.65 * WIDTH / columns + 0.4, len(panels), columns=columns)
     for ax, (title, by_state) in zip(axes, panels.items(), strict=True):
-        looks: dict[str, Any] = {"fills": (fills or {}).get(title), "labels": columns == 1, "label_size": 5.0}
-        draw_states(ax, by_state, cmap=cmap, norm=norm, outlined=by_state, **looks)
+        size = 5.0 if columns == 1 else None
+        draw_states(
+            ax, by_state, cmap=cmap, norm=norm, fills=(fills or {}).get(title), outlined=by_state, label_size=size
+        )
         ax.set_title(title, fontsize=9)
-    color_bar(figure, ScalarMappable(norm, cmap), label, values, ax=axes)
+    color_bar(figure, norm, cmap, label, values, axes)
     key(figure, handles)
     return figure
-
-
-# ---------------------------------------------------------------- the globe
-
-
-def draw_globe(ax: Axes) -> None:
-    """Draw the continents on axes that then show longitudes and latitudes and nothing else."""
-    land = PathCollection(load_land(), facecolors=LAND, edgecolors=COAST, linewidths=0.4, zorder=0.3)
-    ax.add_collection(land, autolim=False)
-    ax.set(xlim=GLOBE[:2], ylim=GLOBE[2:], aspect="equal")
-    ax.set_axis_off()

@@ -1,9 +1,9 @@
-// What a page can do beyond being read: day and night, a group lit up wherever it stands, tables that sort, filter and
-// fold, lines that can be switched off. Without it the page shows all there is.
+// Optional functions of a page: light and dark mode, highlighting a group or a line wherever it is, and tables that sort,
+// filter and fold. Without this script the page shows everything.
 (() => {
   "use strict";
-  const LONG = 15, SHORT = 12, FEW_SERIES = 4;
-  // Of what tables know of a group, what its card shows first.
+  const LONG = 15, SHORT = 12;
+  // Columns of tables that the card of a group shows first.
   const FIRST = /^(rows|size|prior|weight|loss|hops|edges away|effect|rmse|accuracy)/i;
   const all = (query, within = document) => [...within.querySelectorAll(query)];
   const make = (tag, props = {}, ...children) => {
@@ -12,7 +12,7 @@
     return element;
   };
 
-  // ---- day and night
+  // ---- light and dark
   const root = document.documentElement, theme = document.getElementById("theme");
   const wish = matchMedia("(prefers-color-scheme: dark)");
   const stored = (value) => {
@@ -22,13 +22,11 @@
     } catch { return null; }
   };
   let chosen = null;
-  const swatches = [];
   const paint = () => {
     const dark = (chosen || stored() || (wish.matches ? "dark" : "light")) === "dark";
     root.dataset.theme = dark ? "dark" : "light";
     theme.textContent = dark ? "☀ light" : "☾ dark";
     theme.setAttribute("aria-label", dark ? "Show the page in light colours" : "Show the page in dark colours");
-    swatches.forEach((swatch) => swatch());
   };
   theme.hidden = false;
   theme.addEventListener("click", () => {
@@ -39,7 +37,7 @@
   wish.addEventListener("change", paint);
   paint();
 
-  // ---- one group, wherever it stands
+  // ---- a group or a line, wherever it is
   all(".hit > title").forEach((title) => title.remove());  // the card says more
   const card = document.getElementById("card");
   const places = new Map();
@@ -94,7 +92,7 @@
   });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") { pinned = null; light(null); } });
   root.addEventListener("pointerleave", () => light(pinned));
-  // With the keyboard: a figure or a table is one stop, arrows go from group to group.
+  // Keyboard: a figure or a table is one tab stop, arrows go from group to group.
   for (const box of all(".plot, .scroll")) {
     box.addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -171,51 +169,6 @@
       box.after(make("div", { className: "more" }, more));
       show();
     }
-  }
-
-  // ---- lines that can be switched off
-  for (const figure of all("figure")) {
-    const marks = all("[data-series]", figure);
-    const drawn = (name) => marks.filter((mark) => mark.dataset.series === name);
-    const lines = (name) => drawn(name).filter((mark) => !mark.closest('.legend'));
-    const names = [...new Set(marks.map((mark) => mark.dataset.series))].filter((name) => lines(name).length);
-    if (names.length < FEW_SERIES) continue;
-    const off = new Set();
-    const redraw = () => {
-      for (const name of names) for (const mark of drawn(name)) mark.classList.toggle("off", off.has(name));
-      buttons.forEach((button) => button.setAttribute("aria-pressed", String(!off.has(button.textContent))));
-    };
-    const toggle = (name, alone) => {
-      if (alone) names.forEach((other) => off[other === name ? "delete" : "add"](other));
-      else if (!off.delete(name)) off.add(name);
-      if (off.size === names.length) off.clear();
-      redraw();
-    };
-    const buttons = names.map((name) => {
-      const button = make("button", { type: "button", textContent: name, title: "Click: on or off. Double click: this one alone." });
-      const parts = lines(name).flatMap((line) => all('[style*="stroke: #"], [style*="fill: #"]', line));
-      const swatch = () => {
-        const style = parts.length && getComputedStyle(parts.find((part) => part.style.stroke) || parts[0]);
-        if (style) button.style.setProperty("--tone", style.stroke !== "none" ? style.stroke : style.fill);
-      };
-      swatches.push(swatch);
-      swatch();
-      button.addEventListener("click", () => toggle(name));
-      button.addEventListener("dblclick", () => toggle(name, true));
-      const dim = (on) => () => names.forEach((other) => drawn(other).forEach((mark) => mark.classList.toggle("dim", on && other !== name)));
-      button.addEventListener("pointerenter", dim(true));
-      button.addEventListener("pointerleave", dim(false));
-      button.addEventListener("focus", dim(true));
-      button.addEventListener("blur", dim(false));
-      return button;
-    });
-    const key = make("div", { className: "series" }, ...buttons);
-    key.setAttribute("role", "group");
-    key.setAttribute("aria-label", "Lines of the figure above: on or off");
-    figure.append(key);
-    names.forEach((name) => drawn(name).forEach((mark) => {
-      if (mark.closest('.legend')) { mark.style.cursor = "pointer"; mark.addEventListener("click", () => toggle(name)); }
-    }));
   }
 
   // ---- on paper everything is open

@@ -1,4 +1,4 @@
-"""What every page is made of: sections, tables, and the one environment that renders templates."""
+"""Parts of every page: the verdict, sections, and the environment that renders templates."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from toporo.pages.table import Table
 from toporo.text import printable
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
 
-#: Greys of paper, ink and lines, which change places in the dark, and other colours with their counterparts there.
-#: Colours of scales stay as they are.
+#: Greys of paper, ink and lines, which dark mode swaps, and the dark counterparts of other colours. Colour scales are
+#: the same in both modes.
 GREYS = ("#ffffff", "#f6f7f9", "#f4f7fa", "#f3f5f7", "#eef0f2", "#e8ebee", "#e6e9ed", "#e5e7eb", "#e3e9ef", "#dfe3e8",
          "#d9dde3", "#d1d5db", "#d0d5dc", "#c4c9d1", "#c3c9d1", "#b4bbc5", "#b0b5bd", "#9ca3af", "#9aa1ab", "#8a8f98",
          "#6b7280", "#374151", "#1f2937", "#111827", "#000000")  # fmt: skip
@@ -26,7 +26,7 @@ NIGHT = {"#ffffff": "#14181f", TRAIN_COLOR: "#6ea8e8", TEST_COLOR: "#f0a040", "#
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a page comes to, in a sentence; ``tone`` is ``"good"``, ``"bad"`` or neither."""
+    """Main result of a page in one sentence; ``tone`` is ``"good"``, ``"bad"`` or empty."""
 
     text: str
     tone: str = ""
@@ -34,7 +34,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Section:
-    """A titled part of a page, in the order in which it is shown; all but the title may be missing.
+    """Part of a page.
 
     Attributes
     ----------
@@ -42,8 +42,8 @@ class Section:
     title : its heading.
     text : how to read it.
     svg : its figure.
-    alt : what the figure shows, for those who cannot see it.
-    tables : its tables.
+    tables : its tables, below the figure.
+    alt : description of the figure for readers who cannot see it.
     """
 
     name: str
@@ -55,41 +55,37 @@ class Section:
 
 
 def render(template: str, **context: Any) -> str:
-    """A template of this package as text: names are escaped, and one that is not given is an error.
+    """Render a template of this package; text is escaped, and a missing variable is an error.
 
     Parameters
     ----------
     template : its file name, such as ``"model.html"``; pages extend ``base.html``.
-    context : what it shows; ``version`` and ``night_colors`` are there without being given.
+    context : its variables; ``version`` and ``night_colors`` are always there.
     """
-    common = {"version": toporo.__version__, "night_colors": night_colors()}
-    return _environment().get_template(template).render(**common, **context)
-
-
-@cache
-def night_colors() -> dict[str, str]:
-    """What colours of figures become on dark paper: greys change places, others are lighter."""
-    dark = {}
-    for grey in GREYS:
-        red, green, blue = bytes.fromhex(grey[1:])
-        hue, light, depth = colorsys.rgb_to_hls(red / 255, green / 255, blue / 255)
-        there = colorsys.hls_to_rgb(hue, 0.1 + 0.83 * (1 - light) ** 0.85, min(depth, 0.16))
-        dark[grey] = "#" + bytes(round(255 * part) for part in there).hex()
-    return dark | NIGHT
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("toporo", "pages"),
         autoescape=True,
-        finalize=_readable,
+        finalize=_printable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    common = {"version": toporo.__version__, "night_colors": night_colors()}
+    return environment.get_template(template).render(**common, **context)
 
 
-def _readable(value: object) -> object:
-    """What a template shows: of text, signs that a page must not hold are written out."""
+@cache
+def night_colors() -> dict[str, str]:
+    """Return the dark counterpart of each colour of figures."""
+    dark = {}
+    for grey in GREYS:
+        red, green, blue = bytes.fromhex(grey[1:])
+        hue, light, depth = colorsys.rgb_to_hls(red / 255, green / 255, blue / 255)
+        counterpart = colorsys.hls_to_rgb(hue, 0.1 + 0.83 * (1 - light) ** 0.85, min(depth, 0.16))
+        dark[grey] = "#" + bytes(round(255 * part) for part in counterpart).hex()
+    return dark | NIGHT
+
+
+def _printable(value: object) -> object:
+    """Escape control characters in text that is not markup."""
     return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-#: Tables with more rows than this are folded.
-LONG = 30
+#: A page folds a table with a title and more rows than this.
+LONG = 12
+#: A table with more columns than this is wider than the text of a page.
+MANY_COLUMNS = 4
 
 
 class Cell(str):
@@ -34,16 +36,14 @@ class Cell(str):
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text.
+    """Table of text.
 
     Attributes
     ----------
     columns : titles.
     rows : one cell per column, the name of the row first. Cells are text, :class:`Cell` where they have a style.
     words : titles of the columns that hold words; the others hold numbers and are aligned to the right.
-    title : heading, or the text to click where the table is folded.
-    folded : show the title only, until it is clicked.
-    wide : allow the table to be wider than the column of text.
+    title : heading, or the text to click where a page folds the table.
     row_styles : CSS classes by row number. ``"control"`` marks a control, ``"start"`` begins a section, ``"total"`` is
         bold.
 
@@ -58,31 +58,32 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     words: tuple[str, ...] = ()
     title: str = ""
-    folded: bool = False
-    wide: bool = False
     row_styles: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def from_columns(cls, columns: Mapping[str, Sequence[str]], title: str, words: Sequence[str] = ("group",)) -> Table:
-        """Make a table of columns; a long one is folded under its title.
-
-        Parameters
-        ----------
-        columns : cells by title; columns that hold only dashes are left out.
-        title : heading of a long table.
-        words : titles of the columns that hold words.
-        """
+    def from_columns(
+        cls, columns: Mapping[str, Sequence[str]], title: str = "", words: Sequence[str] = ("group",)
+    ) -> Table:
+        """Make a table from cells by title, without columns that hold only dashes; ``title`` is that of a long one."""
         kept = {name: cells for name, cells in columns.items() if set(cells) != {"–"}}
         rows = tuple(zip(*kept.values(), strict=True))
-        long = len(rows) > LONG
-        return cls(tuple(kept), rows, tuple(words), title if long else "", folded=long, wide=len(kept) > 7)
+        return cls(tuple(kept), rows, tuple(words), title if len(rows) > LONG else "")
+
+    @property
+    def folded(self) -> bool:
+        """Whether a page shows only the title until it is clicked."""
+        return bool(self.title) and len(self.rows) > LONG
+
+    @property
+    def wide(self) -> bool:
+        """Whether a page shows the table wider than its text."""
+        return len(self.columns) > MANY_COLUMNS
 
     def to_markdown(self) -> str:
         """Return the table in Markdown; the best cells are bold and controls are marked."""
         lines = [self.columns, tuple("---" if column in self.words else "---:" for column in self.columns)]
         for number, row in enumerate(self.rows):
-            name = f"{row[0]} (control)" if self._has(number, "control") else row[0]
-            lines.append((name, *(f"**{cell}**" if _is_best(cell) else cell for cell in row[1:])))
+            lines.append((self._name(number), *(f"**{cell}**" if _is_best(cell) else cell for cell in row[1:])))
         header, rule, *body = lines
         return "\n".join([f"| {' | '.join(header)} |", f"|{'|'.join(rule)}|", *(f"| {' | '.join(r)} |" for r in body)])
 
@@ -94,18 +95,20 @@ class Table:
         table = RichTable(title=escape(self.title), title_justify="left", title_style="bold")
         for column in self.columns:
             table.add_column(escape(column), justify="left" if column in self.words else "right")
-        for number, (name, *cells) in enumerate(self.rows):
+        for number, (_, *cells) in enumerate(self.rows):
             if self._has(number, "start") or self._has(number, "total"):
                 table.add_section()
             shown = [f"[bold]{escape(cell)}[/]" if _is_best(cell) else escape(cell) for cell in cells]
-            label = f"{name} (control)" if self._has(number, "control") else name
-            table.add_row(escape(label), *shown, style="bold" if self._has(number, "total") else None)
+            table.add_row(escape(self._name(number)), *shown, style="bold" if self._has(number, "total") else None)
         return table
 
     def style_of(self, column: int, cell: str) -> str:
         """Return the CSS classes of a cell, or of a title, in a column given by its number."""
         words = "words" if self.columns[column] in self.words else ""
         return f"{getattr(cell, 'style', '')} {words}".strip()
+
+    def _name(self, row: int) -> str:
+        return f"{self.rows[row][0]} (control)" if self._has(row, "control") else self.rows[row][0]
 
     def _has(self, row: int, style: str) -> bool:
         return style in self.row_styles.get(row, "").split()

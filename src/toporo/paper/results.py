@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +24,7 @@ from toporo.paper.runs import Run, Store
 from toporo.schema import Count, as_type
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
-from toporo.types import AVERAGED, Record
-
-if TYPE_CHECKING:
-    from toporo.pages.figures import TopologyRuns
+from toporo.types import AVERAGED, Name, Record
 
 #: In place of a variant's name: all of them.
 AVERAGE = "average"
@@ -186,6 +185,40 @@ def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:
 
 
 @dataclass(frozen=True)
+class TopologyRuns:
+    """Topology as several runs learned it: one graph and one prior per run, on the same groups.
+
+    Attributes
+    ----------
+    graphs, priors : in the order of the runs.
+    """
+
+    graphs: tuple[GroupGraph, ...]
+    priors: tuple[Prior, ...]
+
+    @property
+    def kept(self) -> dict[tuple[Any, Any], float]:
+        """Share of all runs' resamples by edge, largest first; empty where nothing was resampled."""
+        draws = [draw for graph in self.graphs for draw in graph.bootstrap_edges]
+        return {edge: count / len(draws) for edge, count in Counter(chain.from_iterable(draws)).most_common()}
+
+    @property
+    def kinds(self) -> int:
+        """Number of different sets of edges."""
+        return len({frozenset(graph.edges) for graph in self.graphs})
+
+    def weights(self, name: Name) -> list[float]:
+        """Return the weight of a group in the prior of each run."""
+        return [prior.weights[name] for prior in self.priors]
+
+    @property
+    def centrality(self) -> dict[Name, float]:
+        """Mean over runs; of the prior's weights where centralities were not kept."""
+        values = [prior.centrality or prior.weights for prior in self.priors]
+        return {name: float(np.mean([by_name[name] for by_name in values])) for name in self.priors[0].weights}
+
+
+@dataclass(frozen=True)
 class Results:
     """The result rows of a benchmark and, if it was run here, the data, records and runs behind them.
 
@@ -273,8 +306,6 @@ class Results:
 
     def learned_topologies(self) -> TopologyRuns | None:
         """Return the learned topology and prior of every seed, if the method that learns one was run on one variant."""
-        from toporo.pages.figures import TopologyRuns  # tables need no figures
-
         name = self.protocol.learned.name if self.protocol.learned else ""
         runs = [r for r in self.records if r["method"] == name and r["topology"] and r["prior"]]
         if not runs:

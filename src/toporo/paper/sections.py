@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -122,9 +123,9 @@ def file_name(figure: str, variant: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"{figure}-{variant}".lower()).strip("-")
 
 
-def section(part: Results, name: str, title: str, text: str, figure: Figure | Table) -> Sections:
+def section(part: Results, name: str, title: str, text: str, figure: Figure, *tables: Table) -> Sections:
     """Return a section of a variant as a list, so sections without content can be empty lists."""
-    return [pages.charts.figure_section(file_name(name, part.variant.name), title, text, figure)]
+    return [pages.charts.figure_section(file_name(name, part.variant.name), title, text, figure, tables)]
 
 
 def title_of(method: BenchMethod | None) -> str | None:
@@ -157,11 +158,11 @@ def topology_section(part: Results) -> Sections:
         return []
     prior = loaded.physical_prior(**part.protocol.priors)
     text = (
-        "Training groups (circles) are sized by how central they are on the way to the test groups. The physical "
-        "prior follows from that."
+        "The larger a training group (circle), the more central it is between the training and the test groups "
+        "(squares). The physical prior follows from these centralities."
     )
-    figure = pages.figures.topology(loaded.graph, prior, loaded.train, loaded.test)
-    return section(part, "topology", "The groups' topology", text, figure)
+    figure = pages.figures.topology(loaded.graph, prior.centrality, loaded.train, loaded.test)
+    return section(part, "topology", "The groups' topology", text, figure, pages.figures.prior_table([prior]))
 
 
 def learned_section(part: Results) -> Sections:
@@ -170,16 +171,17 @@ def learned_section(part: Results) -> Sections:
     if learned is None:
         return []
     text = (
-        f"Training {what}s that {title_of(part.protocol.learned)} joins by the distances between their ERM features; "
-        f"the {what} held out takes no part. Every seed has its own features and so its own topology: a thin edge is "
-        "in few of them. The prior on the right follows from the centralities."
+        f"Training {what}s that {title_of(part.protocol.learned)} joins by the distances between their ERM features, "
+        f"without the held-out {what}. Every seed has its own features and so its own topology: a thin edge is in few "
+        "of them. Sizes show mean centralities, from which the prior follows."
     )
     if learned.kept:
         shown = [f"{a}–{b} {share:.0%}".replace("%", " %") for (a, b), share in learned.kept.items()]
         more = f", … ({len(shown)} pairs in all)" if len(shown) > SHOWN_PAIRS else ""
-        text += f" Of all resamples of the rows, so many join two: {', '.join(shown[:SHOWN_PAIRS])}{more}."
-    figure = pages.figures.learned_topology(learned, what=what)
-    return section(part, "learned", f"The topology of the training {what}s", text, figure)
+        text += f" Share of all resamples of the rows that join a pair: {', '.join(shown[:SHOWN_PAIRS])}{more}."
+    figure = pages.figures.learned_topology(learned.graphs, learned.centrality)
+    table = pages.figures.prior_table(learned.priors, what)
+    return section(part, "learned", f"The topology of the training {what}s", text, figure, table)
 
 
 def weights_section(part: Results) -> Sections:
@@ -199,7 +201,11 @@ def weights_section(part: Results) -> Sections:
         f"Weight of each training {part.benchmark.group} in the run with the lowest seed. Without a prior the weights "
         "follow the losses; with one they stay closer to it for larger λ."
     )
-    figure = pages.figures.weights_over_training(moving, at=at, moment=part.protocol.moment)
+    lines = {
+        title: [pages.charts.Line([weights[name] for weights in history], str(name)) for name in history[0]]
+        for title, history in moving.items()
+    }
+    figure = pages.charts.line_chart(at, lines, part.protocol.moment, shared=True, title="weight q of group")
     return section(part, "weights", "Group weights over training", text, figure)
 
 
@@ -211,19 +217,15 @@ def curves_section(part: Results, panels: Mapping[str, str], title: str, text: s
     scale = part.protocol.whole.scale
     first = of_method(part.records, methods[0].name)[0]
     at = [entry["round"] for entry in first["history"] if entry["metrics"]]
-    curves = {
-        label: {
-            method.title: np.array(
-                [
-                    [number(entry["metrics"].get(key), scale) for entry in run["history"] if entry["metrics"]]
-                    for run in of_method(part.records, method.name)
-                ]
-            )
-            for method in methods
-        }
-        for label, key in panels.items()
-    }
-    figure = pages.figures.metrics_by_epoch(curves, at, styles(part.protocol), moment=part.protocol.moment, log=log)
+    looks = styles(part.protocol)
+    lines: dict[str, list[pages.charts.Line]] = {label: [] for label in panels}
+    for (label, key), method in product(panels.items(), methods):
+        runs = [
+            [number(entry["metrics"].get(key), scale) for entry in run["history"] if entry["metrics"]]
+            for run in of_method(part.records, method.name)
+        ]
+        lines[label].append(pages.charts.Line.over_seeds(runs, method.title, looks[method.title], log=log))
+    figure = pages.charts.line_chart(at, lines, part.protocol.moment, log="y" * log)
     return section(part, part.protocol.unit, title, text, figure)
 
 
@@ -240,14 +242,13 @@ def groups_section(part: Results) -> Sections:
     order = [name for name in (*part.loaded.train, *part.loaded.test) if name in names]
     if not 2 <= len(order) <= MOST_COLUMNS:
         return []
-    figure = pages.figures.group_table(
-        values, order, label=label, digits=1 if scale > 1 else 2, marked=part.loaded.test
-    )
+    table = pages.figures.group_table(values, order, label=label, digits=1 if scale > 1 else 2, marked=part.loaded.test)
     text = (
         f"{_capital(when(protocol))}, mean over seeds; the best of each column is bold. Groups other than the {what} "
         f"held out are measured on their validation rows. A dash: not defined in some seed."
     )
-    return section(part, "groups", f"{_capital(label)} in every {what}", text, figure)
+    name = file_name("groups", part.variant.name)
+    return [pages.render.Section(name, f"{_capital(label)} in every {what}", text, tables=(table,))]
 
 
 def _by_group(protocol: Protocol, runs: Sequence[Record]) -> ByGroup:
@@ -270,15 +271,16 @@ def penalty_section(part: Results) -> Sections:
     }
     if len(penalties) < 2:
         return []
-    curves: dict[str, dict[float, list[float]]] = {}
+    lines = []
     for title, key in (("test", "test"), (f"validation, training {part.benchmark.group}s", "validation")):
-        values = {
-            value: [number(counted(protocol, run).get(key), metric.scale) for run in of_method(part.records, name)]
-            for name, value in penalties.items()
-        }
-        known = {value: [v for v in each if math.isfinite(v)] for value, each in values.items()}
-        curves[f"{learned.title}, {title}"] = {value: each for value, each in known.items() if each}
-    if not any(curves.values()):
+        values = [
+            [number(counted(protocol, run).get(key), metric.scale) for run in of_method(part.records, name)]
+            for name in penalties
+        ]
+        runs = [list(seed) for seed in zip_longest(*values, fillvalue=math.nan)]
+        if np.isfinite(runs).any():
+            lines.append(pages.charts.Line.over_seeds(runs, f"{learned.title}, {title}"))
+    if not lines:
         return []
     others = [m for m in protocol.main_methods if m.baseline or m.uses == {WORST_CASE}]
     references = {f"{score.title}, test": score.mean for score in scores(part, metric, others) if score.values}
@@ -286,7 +288,8 @@ def penalty_section(part: Results) -> Sections:
         f"TRO with the learned topology for several λ, {when(protocol)}, mean ± sd over seeds. λ may be chosen by the "
         "validation line alone; the test line shows how much depends on it."
     )
-    figure = pages.figures.penalty_curve(curves, references, label=metric.name)
+    axis = "penalty λ: weights may leave the prior (left) or must keep to it (right)"
+    figure = pages.charts.line_chart(list(penalties.values()), {metric.name: lines}, axis, log="x", levels=references)
     return section(part, "lambda", f"{_capital(metric.name)} against λ", text, figure)
 
 

@@ -124,8 +124,7 @@ def _table(protocol: Protocol, titles: Sequence[str], lines: Mapping[str, Sequen
         styles[number] = f"{'control' if method.control else ''} {start}".strip()
         rows.append((method.title, *cells))
         before = _kind(method)
-    wide = bool(protocol.variants[0].name)
-    return Table((METHOD, *titles), tuple(rows), (METHOD, SAW), wide=wide, row_styles=styles)
+    return Table((METHOD, *titles), tuple(rows), (METHOD, SAW), row_styles=styles)
 
 
 def _kind(method: BenchMethod) -> str:

@@ -340,7 +340,7 @@ def overall(results: Results) -> Sections:
         "Training states by how many shortest paths over common borders, from training to test states, lead "
         "through them; test states in grey by their distance. The physical prior is in proportion to these counts."
     )
-    figure = pages.figures.centrality_map(centrality, hops, label="betweenness")
+    figure = pages.figures.centrality_map(centrality, hops)
     return [pages.charts.figure_section("centrality", "Which states the shift passes through", text, figure)]
 
 

@@ -1,0 +1,192 @@
+"""Row charts, line charts and the figures of benchmarks show the values they are given."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from toporo.pages.charts import Line, line_chart, line_styles
+from toporo.pages.figures import (
+    HOP_FILLS,
+    TRAIN_FILL,
+    Score,
+    centrality_map,
+    error_map,
+    group_table,
+    learned_topology,
+    method_scores,
+    prior_table,
+)
+from toporo.pages.outlines import load_outlines
+from toporo.pages.pictures import Guess, Photo, photo_samples
+from toporo.pages.rows import SHOWN, Marks, Panel, row_chart
+from toporo.pages.svg import alternative_text, to_svg
+from toporo.paper.results import TopologyRuns
+from toporo.tables.resample import Interval
+from toporo.topology.graph import GroupGraph
+
+
+def labels(figure: Figure) -> list[str]:
+    return [text.get_text().strip() for text in figure.axes[0].get_yticklabels()]
+
+
+def words(ax: Axes) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def dots(ax: Axes, marker: str = "o") -> list[tuple[float, float]]:
+    """Row and value of the marks."""
+    lines = [line for line in ax.lines if line.get_marker() == marker]
+    return [(float(y), float(x)) for line in lines for x, y in zip(*line.get_data(), strict=True)]
+
+
+def texts(figure: Figure) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", to_svg("f", figure))
+
+
+# ---------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("count", [1, SHOWN, SHOWN + 1, SHOWN + 2, 200])
+def test_rows_beyond_the_first_are_left_to_the_table(count: int) -> None:
+    values = np.arange(count, dtype=float)
+    bars, marks = Marks(values, marker=""), Marks(values, "value", values - 1, values + 1)
+    figure = row_chart([f"g{i}" for i in range(count)], [Panel([bars]), Panel([marks])])
+    shown = count if count <= SHOWN + 1 else SHOWN
+    assert labels(figure) == [f"g{i}" for i in range(shown)]
+    upper, lower = figure.axes
+    assert [bar.get_width() for bar in upper.containers[0]] == list(range(shown))
+    assert dots(lower) == [(i, i) for i in range(shown)]
+    assert words(upper) == ([] if count == shown else [f"{count - shown} more: see the table"])
+
+
+def test_intervals_are_drawn_where_there_are_any_and_missing_values_are_named() -> None:
+    intervals = [Interval(2.0, 1.5, 2.5), Interval(1.0, math.nan, math.nan), Interval(*[math.nan] * 3), None]
+    (ax,) = row_chart(list("abcd"), [Panel([Marks.of_intervals(intervals)], notes={3: "not fitted"})]).axes
+    assert dots(ax) == [(0, 2.0), (1, 1.0)]
+    segments = [segment for box in ax.containers for segment in box.lines[2][0].get_segments()]
+    assert segments[0].tolist() == [[1.5, 0.0], [2.5, 0.0]]
+    assert words(ax) == ["no value", "not fitted"]
+
+
+def test_bars_below_zero_have_another_colour_and_log_axes_say_so() -> None:
+    bars, log = row_chart(list("ab"), [Panel([Marks([1.0, -1.0], marker="")]),
+                                       Panel([Marks([0.1, 10.0])], "error", log=True)]).axes  # fmt: skip
+    one, other = (bar.get_facecolor() for bar in bars.containers[0])
+    assert one != other
+    assert (log.get_xscale(), log.get_xlabel()) == ("log", "error, log scale")
+
+
+def test_the_key_names_marks_once_and_so_does_the_alternative_text() -> None:
+    panels = [Panel([Marks([1.0], "mean")], "error", "first", reference=2.0, reference_label="control")] * 2
+    figure = row_chart(["a"], panels)
+    assert alternative_text(figure) == "first, across: error. first, across: error. key: mean; control"
+
+
+def test_characters_that_the_font_lacks_are_left_to_the_browser(recwarn: pytest.WarningsRecorder) -> None:
+    svg = to_svg("effects", row_chart(["北海道", "$x$"], [Panel([Marks([1.0, -2.0], marker="")], "change")]))
+    assert "$x$" in svg
+    assert 'data-key="北海道" class="hit"' in svg
+    assert not recwarn.list
+
+
+def test_a_figure_has_identifiers_of_its_own_and_short_numbers() -> None:
+    one, other = (to_svg(name, row_chart(list("ab"), [Panel([Marks([1.0, 2.0], "value")])])) for name in ("f", "g"))
+    names = [set(re.findall(r' id="([^"]+)"', svg)) for svg in (one, other)]
+    assert names[0]
+    assert not names[0] & names[1]
+    assert not re.search(r"\.\d{3}|\n", "".join(re.findall(r' d="([^"]*)"', one)))
+
+
+# ---------------------------------------------------------------- lines
+
+
+def test_lines_are_marked_and_their_band_is_over_seeds() -> None:
+    line = Line.over_seeds([[1.0, 2.0], [3.0, math.nan]], "A", line_styles("A")["A"])
+    assert line.y == pytest.approx([2.0, 2.0])
+    assert line.high == pytest.approx([2.0 + math.sqrt(2), 2.0])
+    assert (np.asarray(Line.over_seeds([[1.0], [9.0]], "A", log=True).low) > 0).all()
+    figure = line_chart([1, 2], {"accuracy": [line]}, "epoch", levels={"guessing": 1.5})
+    assert {"A", "guessing"} <= set(texts(figure))
+    svg = to_svg("f", figure)
+    assert svg.count('data-key="A" class="hit line"') == 4, "line, band, and two parts of its key"
+
+
+def test_panels_on_one_scale_show_all_of_their_lines() -> None:
+    for ax in line_chart([1, 2], {"DRO": [Line([0.1, 0.2])], "TRO": [Line([0.0, 1.0])]}, "epoch", shared=True).axes:
+        low, high = ax.get_ylim()
+        assert low == 0.0
+        assert high > 1.0
+
+
+# ---------------------------------------------------------------- benchmarks
+
+
+HOPS = dict.fromkeys(["CA", "NV", "UT"], 1) | dict.fromkeys(["AZ", "NM"], 2) | {"TX": 3, "LA": 5}
+TRAIN = [code for code in load_outlines().rings if code not in HOPS]
+
+
+def chain(*names: str) -> GroupGraph:
+    return GroupGraph(sorted(names), dict.fromkeys(pairwise(names), 1.0))
+
+
+GRAPHS = (chain("a", "b", "c"), chain("a", "b", "c"), chain("b", "a", "c"))
+LEARNED = TopologyRuns(GRAPHS, tuple(graph.prior(["a", "b", "c"]) for graph in GRAPHS))
+
+
+def test_maps_tell_training_and_test_states_apart() -> None:
+    figure = centrality_map({"North": {code: 1.0 + i / 10 for i, code in enumerate(TRAIN)}}, {"North": HOPS})
+    colors = [to_hex(state.get_facecolor()) for state in figure.axes[0].patches]
+    assert [colors.count(fill) for fill in HOP_FILLS] == [3, 2, 2]
+    assert {"test, 1 hop", "test, 2 hops", "test, 3 hops or more"} <= set(texts(figure))
+    figure = error_map({"ERM": {code: 0.1 * hop for code, hop in HOPS.items()}}, TRAIN)
+    assert [to_hex(state.get_facecolor()) for state in figure.axes[0].patches].count(TRAIN_FILL) == len(TRAIN)
+    assert "mean 0.2" in figure.axes[0].get_title()
+
+
+def test_scores_are_in_the_row_of_their_method() -> None:
+    scores = {
+        "1 hop": [Score("ERM", (90.0, 92.0), 97.8), Score("TRO", (95.0,)), Score("none", ())],
+        "all": [Score("ERM", (80.0, 82.0)), Score("uniform", (84.0, 85.0), None, True)],
+    }
+    figure = method_scores(scores, reference="ERM", highlight=["TRO"])
+    assert labels(figure) == ["ERM", "TRO", "none", "uniform"]
+    first, second = figure.axes
+    assert sorted(place for place in dots(first) if place[0] == int(place[0])) == [(0, 91.0), (1, 95.0)]
+    assert sorted(place for place in dots(first) if place[0] != int(place[0])) == [(0.3, 90.0), (0.3, 92.0)]
+    assert dots(first, "D") == [(0, 97.8)]
+    assert words(first) == ["no value"] * 2
+    assert sorted(round(x, 1) for row, x in dots(second) if row == int(row)) == [81.0, 84.5]
+    (line,) = (line for line in first.lines if line.get_linestyle() == ":")
+    assert list(line.get_xdata()) == [91.0, 91.0]
+
+
+def test_edges_that_more_runs_have_are_thicker() -> None:
+    assert LEARNED.kinds == 2
+    assert LEARNED.centrality == pytest.approx({"a": 1 / 3, "b": 2 / 3, "c": 0.0})
+    (edges,) = learned_topology(LEARNED.graphs, LEARNED.centrality).axes[0].collections[:1]
+    assert len(set(edges.get_linewidths())) == 3
+    table = prior_table(LEARNED.priors)
+    assert table.columns == ("group", "weight", "over seeds")
+    assert [float(row[1]) for row in table.rows] == pytest.approx(
+        np.mean([LEARNED.weights(n) for n in "abc"], 1), abs=1e-3
+    )
+
+
+def test_a_table_of_groups_has_dashes_for_missing_values_and_the_best_in_bold() -> None:
+    table = group_table({"A": {"x": 0.25, "y": math.nan}, "B": {"x": 0.5}}, ["x", "y"], label="IoU", marked=["y"])
+    assert table.columns == ("IoU", "x", "y (held out)")
+    assert table.rows == (("A", "0.25", "–"), ("B", "0.50", "–"))
+    assert [getattr(row[1], "style", "") for row in table.rows] == ["", "best"]
+
+
+def test_a_picture_has_its_class_and_predictions() -> None:
+    photo = Photo(np.zeros((8, 8, 3), np.uint8), "dog", {"A": Guess("dog", 0.874), "B": Guess("cat", 1.0)})
+    assert set(texts(photo_samples([photo]))) == {"dog", "✓ A: dog, 87 %", "✗ B: cat, 100 %"}
