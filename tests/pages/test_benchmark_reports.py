@@ -231,7 +231,7 @@ def test_a_report_of_states(tmp_path: Path) -> None:
     assert loads_nothing(html)
     assert len(html.encode()) < 2_800_000  # three of six variants
     names = {f"{name}-north-south-{w}" for name in ("scores", "states", "importance", "epochs", "learned")
-             for w in tpt48.WINDOWS} | {"centrality"}  # fmt: skip
+             for w in tpt48.WINDOWS}  # fmt: skip
     assert {path.stem for path in (tmp_path / "out/figures").iterdir()} == names
     assert figures(html) == len(names)
     for row in outcome.rows:

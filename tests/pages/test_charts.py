@@ -9,22 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from toporo.pages.charts import Line, line_chart, line_styles
-from toporo.pages.figures import (
-    HOP_FILLS,
-    TRAIN_FILL,
-    Score,
-    centrality_map,
-    error_map,
-    group_table,
-    learned_topology,
-    method_scores,
-    prior_table,
-)
-from toporo.pages.outlines import load_outlines
+from toporo.pages.figures import Score, group_table, method_scores, prior_table, topology
 from toporo.pages.pictures import Guess, Photo, photo_samples
 from toporo.pages.rows import SHOWN, Marks, Panel, row_chart
 from toporo.pages.svg import alternative_text, to_svg
@@ -129,26 +117,12 @@ def test_panels_on_one_scale_show_all_of_their_lines() -> None:
 # ---------------------------------------------------------------- benchmarks
 
 
-HOPS = dict.fromkeys(["CA", "NV", "UT"], 1) | dict.fromkeys(["AZ", "NM"], 2) | {"TX": 3, "LA": 5}
-TRAIN = [code for code in load_outlines().rings if code not in HOPS]
-
-
 def chain(*names: str) -> GroupGraph:
     return GroupGraph(sorted(names), dict.fromkeys(pairwise(names), 1.0))
 
 
 GRAPHS = (chain("a", "b", "c"), chain("a", "b", "c"), chain("b", "a", "c"))
 LEARNED = TopologyRuns(GRAPHS, tuple(graph.prior(["a", "b", "c"]) for graph in GRAPHS))
-
-
-def test_maps_tell_training_and_test_states_apart() -> None:
-    figure = centrality_map({"North": {code: 1.0 + i / 10 for i, code in enumerate(TRAIN)}}, {"North": HOPS})
-    colors = [to_hex(state.get_facecolor()) for state in figure.axes[0].patches]
-    assert [colors.count(fill) for fill in HOP_FILLS] == [3, 2, 2]
-    assert {"test, 1 hop", "test, 2 hops", "test, 3 hops or more"} <= set(texts(figure))
-    figure = error_map({"ERM": {code: 0.1 * hop for code, hop in HOPS.items()}}, TRAIN)
-    assert [to_hex(state.get_facecolor()) for state in figure.axes[0].patches].count(TRAIN_FILL) == len(TRAIN)
-    assert "mean 0.2" in figure.axes[0].get_title()
 
 
 def test_scores_are_in_the_row_of_their_method() -> None:
@@ -171,7 +145,7 @@ def test_scores_are_in_the_row_of_their_method() -> None:
 def test_edges_that_more_runs_have_are_thicker() -> None:
     assert LEARNED.kinds == 2
     assert LEARNED.centrality == pytest.approx({"a": 1 / 3, "b": 2 / 3, "c": 0.0})
-    (edges,) = learned_topology(LEARNED.graphs, LEARNED.centrality).axes[0].collections[:1]
+    (edges,) = topology(LEARNED.union, LEARNED.centrality, list("abc")).axes[0].collections[:1]
     assert len(set(edges.get_linewidths())) == 3
     table = prior_table(LEARNED.priors)
     assert table.columns == ("group", "weight", "over seeds")

@@ -240,8 +240,8 @@ def test_the_summary_and_verdict_have_the_numbers(model: TableModel, evaluation:
     assert interval_text(evaluation.unseen["rmse"]) in verdict(report).text
 
 
-def cautious(model: TableModel, evaluation: Evaluation | None, source: str = "new.csv", **changes: Any) -> str:
-    return " ".join(cautions(ModelReport(replace(model, **changes), evaluation, source)))
+def cautious(model: TableModel, evaluation: Evaluation | None, **changes: Any) -> str:
+    return " ".join(cautions(ModelReport(replace(model, **changes), evaluation)))
 
 
 def test_cautions_name_what_is_uncertain(model: TableModel, evaluation: Evaluation) -> None:
@@ -258,7 +258,6 @@ def test_cautions_name_what_is_uncertain(model: TableModel, evaluation: Evaluati
     apart = GroupGraph([*model.groups, "mouth"], {("spring", "upper"): 1.0})
     for changed, words in (
         (cautious(model, evaluation, about=model.about | {"method": "erm"}), "This is a control"),
-        (cautious(model, evaluation, about=model.about | {"source": "new.csv"}), "called “new.csv” like the training"),
         (cautious(model, replace(evaluation, groups=trained)), "without rows to evaluate: “mouth” (1 in all)"),
         (cautious(model, evaluation, graph=apart), "No path leads from a training group to “mouth”"),
         (cautious(model, None), "Nothing was evaluated"),

@@ -87,13 +87,6 @@ class Coefficients(RowTable[Coefficient]):
         ]
         return cls(tuple(sorted(every, key=lambda row: (-abs(row.comparable), row.of, row.input))), unit, many)
 
-    def by_target(self, most: int) -> dict[str, list[tuple[str, float]]]:
-        """By class or target so many of the inputs that move it most, and by how much each does."""
-        lists: dict[str, list[tuple[str, float]]] = {}
-        for row in self.rows:
-            lists.setdefault(row.of, []).append((row.input, row.comparable))
-        return {name: each[:most] for name, each in lists.items()}
-
     @property
     def columns(self) -> list[str]:
         """The input, and what it does; with several classes, to which."""

@@ -8,50 +8,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from toporo.data.grouped import GroupedData
 from toporo.pages.charts import COLORS, canvas, drawn
-from toporo.pages.maps import ERROR_COLORS, state_maps
 from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Cell, Table
-from toporo.text import many, number
 from toporo.topology.draw import TEST_COLOR, draw_graph
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
 
-#: Test states by distance from the training states: the farther, the paler; beyond the last, as the last.
-HOP_FILLS = ("#b4bbc5", "#d0d5dc", "#e8ebee")
-#: Training states on a map of test errors.
-TRAIN_FILL = "#d9dde3"
-
-
 # ---------------------------------------------------------------- topologies
 
 
 @drawn
-def topology(graph: GroupGraph, centrality: Mapping[Any, float], train: Sequence[Name], test: Sequence[Name]) -> Figure:
-    """Draw the given graph with training groups sized by their centrality."""
+def topology(
+    graph: GroupGraph, centrality: Mapping[Any, float], train: Sequence[Name], test: Sequence[Name] = ()
+) -> Figure:
+    """Draw a graph with training groups sized by their centrality; the text of the section explains the marks."""
     figure, (ax,) = canvas(3.6)
     draw_graph(graph, ax, train=train, test=test, sizes=centrality)
-    return figure
-
-
-@drawn
-def learned_topology(graphs: Sequence[GroupGraph], centrality: Mapping[Any, float]) -> Figure:
-    """Draw the graphs of several runs as one, with edges thicker where more runs have them.
-
-    Parameters
-    ----------
-    graphs : on the same groups.
-    centrality : of the training groups, which decides their size.
-    """
-    edges = dict.fromkeys(edge for graph in graphs for edge in graph.edges)
-    # A run is drawn as a resample of the union of all runs.
-    union = GroupGraph(graphs[0].names, dict.fromkeys(edges, 1.0), bootstrap_edges=[graph.edges for graph in graphs])
-    figure, (ax,) = canvas(3.6)
-    draw_graph(union, ax, train=list(centrality), sizes=centrality)
     legend = ax.get_legend()
     if legend is not None:
         legend.remove()
@@ -70,48 +46,6 @@ def prior_table(priors: Sequence[Prior], what: str = "group") -> Table:
     temperature = "" if first.temperature is None else f"T = {first.temperature:g}"
     how = ", ".join(filter(None, (first.normalization, temperature)))
     return Table.from_columns(columns, f"Prior: {first.measure}" + (f" ({how})" if how else ""), (what,))
-
-
-# ---------------------------------------------------------------- maps
-
-
-def centrality_map(centrality: Mapping[str, Mapping[str, float]], hops: Mapping[str, Mapping[str, int]]) -> Figure:
-    """Draw training states by their betweenness and test states in grey by distance, a map per split.
-
-    Parameters
-    ----------
-    centrality : by training state, by title of the split.
-    hops : borders between a test state and the training states, by title of the split.
-    """
-    last = len(HOP_FILLS)
-    fills = {
-        title: {code: HOP_FILLS[min(max(hop, 1), last) - 1] for code, hop in by_state.items()}
-        for title, by_state in hops.items()
-    }
-    classes = sorted({min(hop, last) for by_state in hops.values() for hop in by_state.values()})
-    handles = [_patch(HOP_FILLS[hop - 1], f"test, {many(hop, 'hop')}{' or more' * (hop == last)}") for hop in classes]
-    return state_maps(centrality, "betweenness of training states", fills=fills, handles=handles)
-
-
-def error_map(errors: Mapping[str, Mapping[str, float]], train: Sequence[str]) -> Figure:
-    """Draw the test MSE in every test state, a map per method on one colour scale.
-
-    Parameters
-    ----------
-    errors : by test state, by title of the method.
-    train : training states, which are grey.
-    """
-    panels = {
-        f"{title}\nmean {number(math.fsum(by_state.values()) / len(by_state))}": by_state
-        for title, by_state in errors.items()
-    }
-    fills = {title: dict.fromkeys(train, TRAIN_FILL) for title in panels}
-    handles = [_patch(TRAIN_FILL, "training states")]
-    return state_maps(panels, "test MSE", cmap=ERROR_COLORS, fills=fills, handles=handles)
-
-
-def _patch(color: str, label: str) -> Patch:
-    return Patch(facecolor=color, edgecolor="#9ca3af", lw=0.5, label=label)
 
 
 # ---------------------------------------------------------------- by group

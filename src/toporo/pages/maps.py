@@ -210,7 +210,6 @@ def state_maps(
     *,
     cmap: Colormap = VALUE_COLORS,
     fills: Mapping[str, Mapping[str, str]] | None = None,
-    handles: Sequence[Any] = (),
 ) -> Figure:
     """Draw maps of the states on one colour scale, with a line around the states that have a value.
 
@@ -220,7 +219,6 @@ def state_maps(
     label : of the colours.
     cmap : the colours.
     fills : plain colours by state code, by title of the map.
-    handles : entries of the key.
     """
     columns = 1 if len(panels) <= 2 else 2
     values = [value for by_state in panels.values() for value in by_state.values()]
@@ -233,5 +231,4 @@ def state_maps(
         )
         ax.set_title(title, fontsize=9)
     color_bar(figure, norm, cmap, label, values, axes)
-    key(figure, handles)
     return figure

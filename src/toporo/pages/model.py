@@ -32,8 +32,8 @@ from toporo.tables.resample import Interval
 from toporo.text import NO_PATH, hops_text, many, number_to_json, short_name
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
 
-#: Inputs in the figure of effects, and in the table for each of several classes.
-MOST_EFFECTS, MOST_PER_CLASS = 20, 5
+#: Coefficients that are shown.
+MOST_EFFECTS = 20
 #: What JSON has of a prior; its weights are in the table of groups.
 PRIOR_FIELDS = ("measure", "normalization", "temperature", "saw", "effective_groups", "capped_mass")
 
@@ -134,9 +134,9 @@ def _sections(report: ModelReport) -> list[Section]:
         sections.append(_evaluation_section(evaluation, report.source))
         sections.append(None if report.against is None else against_section(evaluation, *report.against))
     if isinstance(table, CoefficientTable):
-        sections += kriged_sections(model, table, report.groups_outside)
+        sections += kriged_sections(report, table)
     elif isinstance(table, LeagueTable):
-        sections += league_sections(model, table, report.groups_outside)
+        sections += league_sections(report, table)
     else:
         sections += [_graph_section(report), _weight_section(report), _penalty_section(report)]
         sections += [_training_section(model), _effects_section(model), _groups_section(report)]
@@ -295,31 +295,22 @@ def _training_section(model: TableModel) -> Section | None:
 
 
 def _effects_section(model: TableModel) -> Section | None:
-    """Show the inputs with the largest effects by class or target; nothing for a network."""
-    several = len(model.classes or ()) > 2
-    by_target = model.coefficients.by_target(MOST_PER_CLASS if several else MOST_EFFECTS)
-    effects = {name: by_target[name] for name in model.classes or (model.target,) if name in by_target}
-    if not any(effects.values()):
+    """Show the inputs with the largest coefficients; nothing for a network."""
+    effects = model.coefficients[:MOST_EFFECTS]
+    if not len(effects):
         return None
-    inputs, unit = len(model.encoder.names), model.coefficients.unit
+    classes, unit = model.classes, model.coefficients.unit
+    what = quoted(effects[0].of)
+    if classes is not None:
+        what = f"the log-odds of {what}" if len(classes) == 2 else "the score of a class (log probability)"
+    text = f"Change of {what} if an input grows by {unit} and the others stay as they are."
+    if len(effects) < len(model.coefficients):
+        text += f" The {len(effects)} largest of {len(model.coefficients)}."
     title = "What moves the prediction"
-    if len(effects) == 1:
-        ((target, changes),) = effects.items()
-        what = f"the log-odds of {quoted(target)}" if model.classes is not None else quoted(target)
-        names, values = zip(*changes, strict=True)
-        text = f"Change of {what} if an input grows by {unit} and the others stay as they are."
-        if len(changes) < inputs:
-            text += f" The {len(changes)} largest of {inputs}."
-        panel = Panel([Marks(values, marker="")], f"change of {what} by {unit} of the input")
-        return figure_section("effects", title, text, row_chart(names, [panel]))
-    rows = tuple((of, name, number(value)) for of, changes in effects.items() for name, value in changes)
-    text = (
-        "Change of the score of a class (the log of its probability, up to a term that all classes share) if an input "
-        f"grows by {unit} and the others stay as they are; the largest {min(MOST_PER_CLASS, inputs)} of {inputs} per "
-        "class."
-    )
-    table = Table(("class", "input", "change of its score"), rows, ("class", "input"), f"All {len(effects)} classes")
-    return Section("effects", title, text, tables=(table,))
+    if len(classes or ()) > 2:
+        return Section("effects", title, text, tables=(explain_table(effects),))
+    panel = Panel([Marks([row.comparable for row in effects], marker="")], f"change of {what} by {unit} of the input")
+    return figure_section("effects", title, text, row_chart([row.input for row in effects], [panel]))
 
 
 def _groups_section(report: ModelReport) -> Section:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.league import LeagueTable
 from toporo.pages.cells import explain_table, number
 from toporo.pages.charts import far_apart, figure_section
 from toporo.pages.maps import graph_chart
+from toporo.pages.model_text import ModelReport
 from toporo.pages.render import Section
 from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Table
-from toporo.tables.model import TableModel
 from toporo.text import hops_text, short_name
 from toporo.topology.draw import TEST_COLOR
 from toporo.topology.graph import GroupGraph
@@ -27,22 +28,18 @@ MOST_PANELS, MOST_SLOPES = 8, 6
 LEAST_VARIATION = 0.05
 
 
-def _not_trained(model: TableModel, graph: GroupGraph) -> list[Any]:
-    return [name for name in graph.names if name not in model.groups]
+def _signed_chart(
+    report: ModelReport, graph: GroupGraph, panels: Mapping[str, Mapping[Any, float]], label: str
+) -> Figure:
+    squares = [name for name in graph.names if name not in report.model.groups]
+    return graph_chart(graph, panels, label, signed=True, squares=squares, ringed=report.groups_outside)
 
 
 # ---------------------------------------------------------------- kriged models
 
 
-def kriged_sections(model: TableModel, table: CoefficientTable, outside: Collection[str]) -> list[Section | None]:
-    """Make the sections about a kriged model.
-
-    Parameters
-    ----------
-    model : the model.
-    table : from its ``explain``.
-    outside : groups outside of what validation has seen.
-    """
+def kriged_sections(report: ModelReport, table: CoefficientTable) -> list[Section | None]:
+    """Make the sections about a kriged model; ``table`` is from its ``explain``."""
     evidence = [(name, number(value)) for name, value in table.about["evidence"].items()]
     text = (
         "Nested models, from one set of coefficients for all groups to coefficients that follow the graph and the mean "
@@ -59,13 +56,13 @@ def kriged_sections(model: TableModel, table: CoefficientTable, outside: Collect
     most = len(table.columns) - max(0, len(table.inputs) - MOST_SLOPES)
     return [
         Section("evidence", "Evidence for the nested models", text, tables=(share,)),
-        _coefficient_section(model, table, outside),
+        _coefficient_section(report, table),
         Section("table", "Every group", columns, tables=(explain_table(table, most),)),
     ]
 
 
-def _coefficient_section(model: TableModel, table: CoefficientTable, outside: Collection[str]) -> Section | None:
-    panels, left_out = coefficient_panels(table)
+def _coefficient_section(report: ModelReport, table: CoefficientTable) -> Section | None:
+    model, (panels, left_out) = report.model, coefficient_panels(table)
     if not panels or model.graph is None:
         return None
     classes = model.classes or ()
@@ -76,9 +73,7 @@ def _coefficient_section(model: TableModel, table: CoefficientTable, outside: Co
         f"{f' Not shown because they vary less: {left_out} more.' if left_out else ''}"
     )
     label = f"{short_name(what, 40)}: difference from the mean of the training groups"
-    figure = graph_chart(
-        model.graph, panels, label, signed=True, squares=_not_trained(model, model.graph), ringed=outside
-    )
+    figure = _signed_chart(report, model.graph, panels, label)
     return figure_section("coefficients", "Coefficients by group", text, figure)
 
 
@@ -102,19 +97,11 @@ def coefficient_panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, flo
 # ---------------------------------------------------------------- means of several models
 
 
-def league_sections(model: TableModel, table: LeagueTable, outside: Collection[str]) -> list[Section | None]:
-    """Make the sections about a mean of several models.
-
-    Parameters
-    ----------
-    model : the model.
-    table : from its ``explain``.
-    outside : groups outside of what validation has seen.
-    """
-    sections: list[Section | None] = [_league_section(table)]
-    if model.graph is not None:
-        sections += [_effect_map(model, model.graph, table, outside), _effect_table(model, model.graph, table)]
-    return sections
+def league_sections(report: ModelReport, table: LeagueTable) -> list[Section | None]:
+    """Make the sections about a mean of several models; ``table`` is from its ``explain``."""
+    graph = report.model.graph
+    effects = [] if graph is None else [_effect_map(report, graph, table), _effect_table(report, graph, table)]
+    return [_league_section(table), *effects]
 
 
 def _league_section(table: LeagueTable) -> Section:
@@ -142,7 +129,8 @@ def _league_section(table: LeagueTable) -> Section:
     )
 
 
-def _effect_map(model: TableModel, graph: GroupGraph, table: LeagueTable, outside: Collection[str]) -> Section:
+def _effect_map(report: ModelReport, graph: GroupGraph, table: LeagueTable) -> Section:
+    model = report.model
     values = {row["group"]: np.atleast_1d(row["effect"]) for row in table.about["effects"]}
     classes = list(model.classes or [""])
     panels = {
@@ -157,11 +145,12 @@ def _effect_map(model: TableModel, graph: GroupGraph, table: LeagueTable, outsid
         f"{f' The first {MOST_PANELS} of {len(classes)} classes.' if len(classes) > MOST_PANELS else ''}"
     )
     label = f"{short_name(model.target, 40)}: effect" + ("" if model.classes is None else " on the log-odds")
-    figure = graph_chart(graph, panels, label, signed=True, squares=_not_trained(model, graph), ringed=outside)
+    figure = _signed_chart(report, graph, panels, label)
     return figure_section("effects", "Group effects", text, figure)
 
 
-def _effect_table(model: TableModel, graph: GroupGraph, table: LeagueTable) -> Section:
+def _effect_table(report: ModelReport, graph: GroupGraph, table: LeagueTable) -> Section:
+    model = report.model
     hops = graph.hops([name for name in model.groups if name in graph])
     effects = table.about["effects"]
     rows = sorted(effects, key=lambda row: (row["trained"], -abs(_single(row["effect"])), str(row["group"])))

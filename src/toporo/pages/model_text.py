@@ -26,8 +26,6 @@ from toporo.topology.effect import PER_COLUMN, groups_in_effect, too_few
 FEW_ROWS = 30
 #: Means over fewer groups have rough intervals.
 FEW_GROUPS = 10
-#: Edges from the training groups at which the graph was not seen to help.
-FAR = 3
 METHODS = {
     "tro": "topology-aware robust optimisation",
     "group-dro": "group DRO (the worst group decides)",
@@ -227,9 +225,8 @@ def _effective(report: ModelReport) -> str:
 
 def cautions(report: ModelReport) -> list[str]:
     """Return the limits of what the page shows."""
-    model, table, hops = report.model, report.table, report.test_hops
-    unreachable = [name for name, away in hops.items() if math.isinf(away)]
-    far = [name for name, away in hops.items() if FAR <= away < math.inf]
+    model, table = report.model, report.table
+    unreachable = [name for name, hops in report.test_hops.items() if math.isinf(hops)]
     if isinstance(table, CoefficientTable):
         about, control = _about_kriged(model), "a linear model (erm) and a kriged one without the graph"
     elif isinstance(table, LeagueTable):
@@ -246,8 +243,6 @@ def cautions(report: ModelReport) -> list[str]:
         (True, needs_control),
         (True, "In a new group the target may depend on the inputs in another way, or on something that is not in the "
          "table: no model can know what no training group shows."),
-        (far and model.by_group, f"Groups at least {FAR} edges from those trained on: {quoted_names(far)}. There the "
-         "graph tells little, and misleads where a trend turns around on the way."),
         (unreachable, f"No path leads from a training group to {quoted_names(unreachable)}: the graph tells nothing "
          "about them."),
         (report.groups_outside, f"{OUTSIDE.capitalize()}: {quoted_names(report.groups_outside)} "
@@ -299,7 +294,7 @@ def _about_league(table: LeagueTable) -> list[tuple[Any, str]]:
 
 
 def _about_evaluation(report: ModelReport) -> list[tuple[Any, str]]:
-    model, evaluation, source = report.model, report.evaluation, report.source
+    model, evaluation = report.model, report.evaluation
     if evaluation is None:
         return [(True, "Nothing was evaluated. This takes a table with targets, preferably of groups that the model "
                  "was not trained on.")]  # fmt: skip
@@ -307,16 +302,13 @@ def _about_evaluation(report: ModelReport) -> list[tuple[Any, str]]:
     saw = model.estimator.saw_ if model.by_group else () if prior is None else prior.saw
     chosen = "" if model.kriged else ", another ensemble" if model.by_group else ", another choice of the penalty"
     seen = sum(score.trained for score in evaluation.groups)
-    same = source is not None and source == model.about.get("source")
     who = "Every group evaluated was" if seen == count else f"{seen} of {count} groups evaluated were"
     absent = set(model.test_groups) - {score.group for score in evaluation.groups}
     return [
         (evaluation.resamples, f"Intervals come from {many(evaluation.resamples, 'resample')} of the evaluated rows "
          f"for the same model. They do not cover fitting to other rows{chosen}, or groups unlike these."),
         (1 < count < FEW_GROUPS, f"Means are over {count} groups: their intervals are rough."),
-        (same, f"The table is called {quoted(source)} like the training table. If it is the same, scores in groups "
-         "trained on are too good."),
-        (seen and not same, f"{who} trained on: if rows were in the training table, their scores are too good."),
+        (seen, f"{who} trained on: if rows were in the training table, their scores are too good."),
         (saw and seen < count, f"Of the test groups, the {'model' if model.by_group else 'prior'} used "
          f"{_seen(saw)}. In other new groups, scores may be worse."),
         (absent, f"Test groups without rows to evaluate: {quoted_names(absent)} ({len(absent)} in all)."),

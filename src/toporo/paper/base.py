@@ -120,7 +120,6 @@ class Benchmark:
     facts : from the data of all variants to the ``data`` of a results file.
     options : names of options of ``load`` in messages, if they differ.
     sections : a variant's figures for the report; None stands for :func:`toporo.paper.sections.any_sections`.
-    overall : figures over all variants.
     """
 
     title: str
@@ -142,7 +141,6 @@ class Benchmark:
     facts: Callable[[Sequence[BenchmarkData]], dict[str, Any]] = lambda loaded: {}
     options: Mapping[str, str] = field(default_factory=dict)
     sections: Callable[[Results], list[Section]] | None = None
-    overall: Callable[[Results], list[Section]] = lambda results: []
 
     @property
     def name(self) -> str:

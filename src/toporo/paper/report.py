@@ -37,8 +37,7 @@ def write_report(results: Results, out: Path) -> Path:
         }
         for part in results.parts
     ]
-    shared = benchmark.overall(results)
-    for section in [*shared, *(section for chapter in chapters for section in chapter["sections"])]:
+    for section in (section for chapter in chapters for section in chapter["sections"]):
         if section.svg:
             write_text(out / "figures" / f"{section.name}.svg", section.svg)
     skipped = [f"Not run: {name}. {why}" for name, why in results.about.get("skipped", {}).items()]
@@ -52,7 +51,6 @@ def write_report(results: Results, out: Path) -> Path:
         notices=benchmark.remarks(list(results.data.values())),
         several=bool(protocol.variants[0].name),
         overview=overview_table(results) if len(chapters) > 1 else None,
-        shared=shared,
         chapters=chapters,
         notes=[*protocol.notes, *skipped, *_warnings(results.records)],
         settings=_settings(results),

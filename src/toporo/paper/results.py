@@ -197,6 +197,14 @@ class TopologyRuns:
     priors: tuple[Prior, ...]
 
     @property
+    def union(self) -> GroupGraph:
+        """Graph of all edges; it has the runs as its resamples, so a drawing shows how many runs have an edge."""
+        first = self.graphs[0]
+        edges = dict.fromkeys(edge for graph in self.graphs for edge in graph.edges)
+        runs = [graph.edges for graph in self.graphs]
+        return GroupGraph(first.names, dict.fromkeys(edges, 1.0), origin=first.origin, bootstrap_edges=runs)
+
+    @property
     def kept(self) -> dict[tuple[Any, Any], float]:
         """Share of all runs' resamples by edge, largest first; empty where nothing was resampled."""
         draws = [draw for graph in self.graphs for draw in graph.bootstrap_edges]

@@ -179,7 +179,7 @@ def learned_section(part: Results) -> Sections:
         shown = [f"{a}–{b} {share:.0%}".replace("%", " %") for (a, b), share in learned.kept.items()]
         more = f", … ({len(shown)} pairs in all)" if len(shown) > SHOWN_PAIRS else ""
         text += f" Share of all resamples of the rows that join a pair: {', '.join(shown[:SHOWN_PAIRS])}{more}."
-    figure = pages.figures.learned_topology(learned.graphs, learned.centrality)
+    figure = pages.figures.topology(learned.union, learned.centrality, list(learned.priors[0].weights))
     table = pages.figures.prior_table(learned.priors, what)
     return section(part, "learned", f"The topology of the training {what}s", text, figure, table)
 

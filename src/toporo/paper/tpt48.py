@@ -48,6 +48,7 @@ from toporo.paper.sections import (
     scores_section,
     section,
 )
+from toporo.text import number
 from toporo.topology.graph import GroupGraph
 from toporo.types import Record
 
@@ -328,20 +329,8 @@ SHOWN_WEIGHTS = (
     "group-dro", "tro-physical", "tro-data", "linear-dro", "linear-tro-physical", "linear-tro-data", "linear-chosen",
 )  # fmt: skip
 SHOWN_ERRORS = ("erm", "tro-physical", "linear-erm", "linear-chosen")
-
-
-def overall(results: Results) -> Sections:
-    """Return a map of the training states by their centrality: one panel per split."""
-    parts = {SPLITS[part.loaded.about["split"]].title: part for part in results.parts}
-    priors = {title: part.loaded.physical_prior(**part.protocol.priors) for title, part in parts.items()}
-    centrality: dict[str, Any] = {title: prior.centrality for title, prior in priors.items()}
-    hops = {title: part.loaded.about["hops"] for title, part in parts.items()}
-    text = (
-        "Training states by how many shortest paths over common borders, from training to test states, lead "
-        "through them; test states in grey by their distance. The physical prior is in proportion to these counts."
-    )
-    figure = pages.figures.centrality_map(centrality, hops)
-    return [pages.charts.figure_section("centrality", "Which states the shift passes through", text, figure)]
+#: Colour of training states on a map of test errors.
+TRAIN_FILL = "#d9dde3"
 
 
 def sections(part: Results) -> Sections:
@@ -364,8 +353,11 @@ def _errors_map(part: Results) -> Sections:
     errors = _by_method(part, SHOWN_ERRORS, lambda runs: last_metrics(runs, "by_group"))
     if not errors:
         return []
-    figure = pages.figures.error_map(errors, SPLITS[part.loaded.about["split"]].train)
-    text = "Mean over windows and seeds after the last epoch; one colour scale for all maps."
+    means = {title: number(float(np.mean(list(by_state.values())))) for title, by_state in errors.items()}
+    panels = {f"{title}\nmean {means[title]}": by_state for title, by_state in errors.items()}
+    fills = dict.fromkeys(panels, dict.fromkeys(map(str, part.loaded.train), TRAIN_FILL))
+    figure = pages.maps.state_maps(panels, "test MSE", cmap=pages.maps.ERROR_COLORS, fills=fills)
+    text = "Mean over windows and seeds after the last epoch; one colour scale for all maps. Training states are grey."
     return section(part, "states", "Error in every test state", text, figure)
 
 
@@ -374,7 +366,11 @@ def _weights_map(part: Results) -> Sections:
     if not weights:
         return []
     prior = {"physical prior": part.loaded.physical_prior(**part.protocol.priors).weights}
-    text = "The physical prior, and the weights of DRO and TRO: of networks after the last epoch, mean over seeds."
+    text = (
+        "The physical prior, and the weights of DRO and TRO: of networks after the last epoch, mean over seeds. The "
+        "prior is in proportion to how many shortest paths over common borders, from training to test states, lead "
+        "through a state."
+    )
     figure = pages.maps.state_maps(prior | weights, "weight of a training state")
     return section(part, "importance", "How much each training state counts", text, figure)
 
@@ -398,6 +394,5 @@ register(
         summary=_mean_by_hop,
         rules=_RULES,
         sections=sections,
-        overall=overall,
     )
 )
