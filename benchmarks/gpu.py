@@ -40,7 +40,7 @@ def run(n: int, device: str, repeats: int = 1, engine: str = "auto") -> tuple[di
         "device": device,
         "engine": prepared.engine.name,
         "threads": available_threads() if device == "cpu" else None,
-        "entries": prepared.operator.nonzeros,
+        "entries": prepared.graph.operator.nonzeros,
         "order": found[0].settings["order"],
         "graph_s": graph,
         "distances_s": min(times),

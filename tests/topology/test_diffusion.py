@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from toporo.checks import parse_memory
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import GroupIds, Groups
-from toporo.topology import diffusion, operator
+from toporo.topology import data_graph, diffusion, operator
 from toporo.topology.chebyshev import DyadicFilters
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances, diffusion_emd
 from toporo.topology.engine import TorchEngine, installed
@@ -350,7 +350,7 @@ def test_a_limit_that_cannot_be_met_is_an_error_before_the_work(kernel: str, mon
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("this should not have been called")
 
-    monkeypatch.setattr(diffusion, "build_kernel", never)
+    monkeypatch.setattr(data_graph, "build_kernel", never)
     monkeypatch.setattr(TorchEngine, "fields", never)
     with pytest.raises(SettingError, match=rf"memory_limit is 1.0 KiB, but building the {kernel} kernel of 500 points"):
         diffusion_emd(points, labels, kernel=kernel, memory_limit="1KiB")
@@ -526,7 +526,7 @@ def test_the_result_records_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> 
         "device": "cpu",
         "predicted_peak": 8 * 80**2 + 100 * 80 + 80 * 8 * 8 * (2 + 4),  # kernel, factors, two states and four filters
     }
-    monkeypatch.setattr(diffusion, "DENSE_LIMIT", len(points) - 1)
+    monkeypatch.setattr(data_graph, "DENSE_LIMIT", len(points) - 1)
     settings = diffusion_emd(points, labels, neighbors=9).settings
     assert (settings["kernel"], settings["neighbors"]) == ("knn", 9)
 

@@ -21,7 +21,7 @@ from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
 from toporo.topology.diffusion import GroupDiffusion
 from toporo.topology.graph import GroupGraph
-from toporo.topology.learn import cut_graph, resample
+from toporo.topology.learn import contrast, cut_graph, resample
 from toporo.topology.prior import Prior
 from toporo.types import Array
 
@@ -406,11 +406,10 @@ def group_distances(matrix: Array, codes: Codes, names: Sequence[str], seed: int
         )
         measured = prepared.distances(TOL)
         redrawn = resample(prepared, resamples, seed=seed, tol=TOL)
-        dealt = [
-            replace(prepared, ids=GroupIds(rng.permutation(codes), ids.groups)).distances(TOL) for _ in range(deals)
-        ]
+        shuffled = (GroupIds(rng.permutation(codes), ids.groups) for _ in range(deals))
+        dealt = [replace(prepared, graph=replace(prepared.graph, ids=some)).distances(TOL) for some in shuffled]
         edges = set(cut_graph(measured).edges)
-        kept = [len(edges & set(cut_graph(draw).edges)) / len(edges) for draw in redrawn.draws]
+        kept = [len(edges & set(cut_graph(draw).edges)) / len(edges) for draw in redrawn]
     pairs = np.triu_indices(len(names), 1)
     typical = float(measured.matrix[pairs].mean())
     means = np.asarray([draw.matrix[pairs].mean() for draw in dealt])
@@ -424,7 +423,7 @@ def group_distances(matrix: Array, codes: Codes, names: Sequence[str], seed: int
         chance_spread=spread,
         by_chance=np.asarray(np.mean([draw.matrix for draw in dealt], axis=0)),
         beyond_chance=bool(typical > means.max() and typical > means.mean() + 3 * spread),
-        contrast=redrawn.contrast(measured),
+        contrast=contrast(measured, redrawn),
         stability=float(np.mean(kept)),
         points=len(points),
     )

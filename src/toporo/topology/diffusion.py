@@ -10,10 +10,10 @@ From a symmetric kernel K over all points (Qiao & Peng 2023, Sec. 3.1; Tong et a
     W(e, e') = \sum_{k=0}^{K} \| T_k(e) - T_k(e') \|_1,\qquad
     T_k = 2^{-(K-k-1)\alpha} (\mu^{2^{k+1}} - \mu^{2^k})\ (k < K),\qquad T_K = \mu^{2^K} .
 
-Coincident points are merged and a kernel is built (:mod:`.kernel`, with :mod:`.neighbors`) and made a symmetric
-operator (:mod:`.operator`). All filters :math:`T_k` come out of one Chebyshev recurrence (:mod:`.chebyshev`) that an
-engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`), for as many groups and filters at a time as fit the memory
-(:mod:`.plan`).
+Coincident points are merged, and a kernel (:mod:`.kernel`, with :mod:`.neighbors`) is made a symmetric operator
+(:mod:`.operator`) with groups on it (:mod:`.data_graph`). All filters :math:`T_k` come out of one Chebyshev recurrence
+(:mod:`.chebyshev`) that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`), for as many groups and filters as
+fit the memory (:mod:`.plan`).
 """
 
 from __future__ import annotations
@@ -28,37 +28,26 @@ import numpy.typing as npt
 from scipy import sparse
 
 from toporo.checks import as_number, parse_memory, whole
-from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
+from toporo.errors import DataError, SettingError, UnknownNameError, warn
 from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
 from toporo.progress import Progress, Report
 from toporo.text import human
 from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters
+from toporo.topology.data_graph import DataGraph, check_codes, choose_kernel
 from toporo.topology.engine import ENGINES, LOG_ABOVE, Engine, TorchEngine, choose_device, make_engine, with_room
-from toporo.topology.kernel import Sigma, build_kernel, check_features
-from toporo.topology.operator import DiffusionOperator, check_kernel, reordered
+from toporo.topology.kernel import Sigma, check_features
 from toporo.topology.plan import Plan, free_memory, graph_bytes, make_plan, operator_bytes
 from toporo.types import Array
 
 PointIndices: TypeAlias = npt.NDArray[np.intp]
 
-#: Up to this many points ``kernel="auto"`` takes the dense kernel of the paper, beyond it the kNN kernel.
-DENSE_LIMIT = 2000
 #: The coarsest diffusion time is 2^scales; beyond this nothing is left to diffuse, only memory to fill.
 MOST_SCALES = 20
 #: The smallest distance to expect; the first series is cut for it.
 LIKELY_SMALLEST = 0.05
 #: What float64 arithmetic leaves uncertain in a distance, by time step of the coarsest scale.
 ROUNDING = 5e-17
-#: What to do about a data graph in pieces, by kernel. Commands that only learn a graph on the way lack these settings.
-PIECES_ADVICE = {
-    "dense": "a larger sigma (toporo topology --sigma; --graph of other commands takes the graph that it writes).",
-    "knn": "more neighbours or kernel='dense' (toporo topology --neighbors or --kernel dense; --graph of other "
-    "commands takes the graph that it writes).",
-    "given": "an affinity that joins them.",
-}
-#: A group with a larger share of the points makes the data graph its own.
-LARGEST_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -146,19 +135,15 @@ class GroupDiffusion:
 
     Attributes
     ----------
-    operator : the diffusion operator.
-    ids : the groups of the rows given.
-    point_of_row : for each row given, its point in the operator.
+    graph : the data graph.
     filters : the dyadic filters.
     engine : what runs the recurrence.
     limit : bytes to stay within, or None.
-    settings : what the graph was made from.
+    settings : what the graph was made from, and how distances are computed.
     progress : as :func:`diffusion_emd` takes it.
     """
 
-    operator: DiffusionOperator
-    ids: GroupIds
-    point_of_row: PointIndices
+    graph: DataGraph
     filters: DyadicFilters
     engine: Engine
     limit: int | None
@@ -187,51 +172,43 @@ class GroupDiffusion:
         ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
         filters, tol = _check_filters(scales, alpha, tol)
         neighbors = whole(neighbors, "neighbors", 1)
-        kernel = _choose_kernel(kernel, len(ids))
+        kernel = choose_kernel(kernel, len(ids))
         if engine not in ENGINES:
             raise UnknownNameError("engine", engine, ENGINES)
         choose_device(device, 0.0)  # one that is not there is an error before the work
         limit = parse_memory(memory_limit)
         if affinity is not None:
-            operator, point_of_row = _operator_from_affinity(affinity, features, ids)
-            described: dict[str, Any] = {"kernel": "given"}
-        else:
-            if features is None:
-                raise DataError("neither features nor affinity given: pass one of them.")
+            graph = DataGraph.from_affinity(affinity, ids, features)
+        elif features is not None:
             points = check_features(features)
             check_codes(len(points), ids)
             lengths = _orders(filters.truncated(tol * LIKELY_SMALLEST)[0])
             _check_memory(points.shape, kernel, ids, neighbors, lengths, limit, progress)
-            with one_thread(torch=True):
-                built = build_kernel(points, kernel, sigma, neighbors)
-                operator = DiffusionOperator.from_kernel(built.matrix, built.distinct.counts, checked=True)
-            point_of_row, described = built.distinct.of_rows, built.described
-        rows, _ = filters.truncated(
-            tol * LIKELY_SMALLEST / _spread(operator, group_measures(ids, point_of_row, operator))
-        )
-        work = float(operator.nonzeros) * len(ids.groups) * max(len(row) for row in rows)
-        where = with_room(operator, choose_device(device, work), insisted=str(device) != "auto")
-        runner = make_engine(engine, operator, where, work)
-        settings = {"scales": filters.scales, "alpha": filters.alpha, **described, "points": len(ids)}
-        settings |= {"distinct_points": len(operator), "entries": operator.nonzeros}
-        settings |= {"engine": runner.name, "device": runner.device}
-        prepared = cls(operator, ids, point_of_row, filters, runner, limit, settings, progress)
-        settings["pieces"] = prepared._warn_of_pieces()
-        _warn_of_giants(ids)
-        return prepared
+            graph = DataGraph.from_points(points, ids, kernel, sigma, neighbors)
+        else:
+            raise DataError("neither features nor affinity given: pass one of them.")
+        rows, _ = filters.truncated(tol * LIKELY_SMALLEST / graph.spread(graph.measures()))
+        work = float(graph.operator.nonzeros) * len(ids.groups) * max(len(row) for row in rows)
+        where = with_room(graph.operator, choose_device(device, work), insisted=str(device) != "auto")
+        runner = make_engine(engine, graph.operator, where, work)
+        settings = {"scales": filters.scales, "alpha": filters.alpha, **graph.settings, "points": len(ids)}
+        settings |= {"distinct_points": len(graph.operator), "entries": graph.operator.nonzeros}
+        settings |= {"engine": runner.name, "device": runner.device, "pieces": graph.warn_of_pieces()}
+        graph.warn_of_giants()
+        return cls(graph, filters, runner, limit, settings, progress)
 
     def distances(self, tol: float = 1e-6, row_weights: Array | None = None) -> GroupDistances:
         """Compute distances to a relative accuracy of ``tol``, with a longer series where the first falls short.
 
         ``row_weights`` gives each row a weight within its group, as a bootstrap does.
         """
-        measures = group_measures(self.ids, self.point_of_row, self.operator, row_weights)
-        spread = _spread(self.operator, measures)
+        measures = self.graph.measures(row_weights)
+        spread = self.graph.spread(measures)
         allowance = tol * LIKELY_SMALLEST / spread
         while True:
             rows, missing = self.filters.truncated(allowance)
             plan = self._plan(rows)
-            with one_thread(torch=True) if not self.operator.is_sparse else nullcontext():
+            with one_thread(torch=True) if not self.graph.operator.is_sparse else nullcontext():
                 matrix = self._run(measures, rows, plan)
             error = spread * missing
             if not np.isfinite(matrix).all():
@@ -243,32 +220,34 @@ class GroupDiffusion:
                 break
             # Overlapping groups have small distances: what is relative to them needs a finer absolute tail.
             allowance = min(tol * _smallest(matrix) / spread, allowance / 10.0) / 2.0
-        _warn_if_uncertified(self.ids.groups, matrix, error, tol, self.filters.scales)
+        _warn_if_uncertified(self.graph.ids.groups, matrix, error, tol, self.filters.scales)
         settings = self.settings | {"tol": float(tol), "order": max(len(row) for row in rows) - 1}
-        return GroupDistances(self.ids.groups, matrix, error, settings | {"predicted_peak": plan.peak})
+        return GroupDistances(self.graph.ids.groups, matrix, error, settings | {"predicted_peak": plan.peak})
 
     def _plan(self, rows: Sequence[Array]) -> Plan:
         """Plan blocks that fit the memory; a limit that was given counts alone on the CPU."""
         on_cpu, limit = self.engine.device == "cpu", self.limit
         if limit is None or not on_cpu:
             limit = min((size for size in (limit, free_memory(self.engine.device)) if size is not None), default=None)
-        fixed = operator_bytes(self.operator.nonzeros, len(self.operator), is_sparse=self.operator.is_sparse)
+        fixed = operator_bytes(
+            self.graph.operator.nonzeros, len(self.graph.operator), is_sparse=self.graph.operator.is_sparse
+        )
         return make_plan(
-            points=len(self.operator), groups=len(self.ids.groups), lengths=_orders(rows),
+            points=len(self.graph.operator), groups=len(self.graph.ids.groups), lengths=_orders(rows),
             fixed=fixed if on_cpu else 0,  # a GPU has the operator already
             widest=self.engine.widest, padded=self.engine.padded, limit=limit, given=self.limit is not None,
         )  # fmt: skip
 
     def _run(self, measures: sparse.csc_array, rows: Sequence[Array], plan: Plan) -> Array:
         """Compute the distance matrix: filters in portions, blocks of groups in turns."""
-        m = len(self.ids.groups)
+        m = len(self.graph.ids.groups)
         sums = np.zeros((len(rows), m, m))  # weighted at the end, so that portions do not change the last bits
-        large = float(self.operator.nonzeros) * m * max(len(row) for row in rows) >= LOG_ABOVE
+        large = float(self.graph.operator.nonzeros) * m * max(len(row) for row in rows) >= LOG_ABOVE
         show = self.progress if large or callable(self.progress) else self.progress or False
         with Progress("diffusion EMD", plan.products, show) as bar:
             if large:
                 bar.say(
-                    f"diffusion EMD: {len(self.operator)} points, {m} groups, {plan.products} products on "
+                    f"diffusion EMD: {len(self.graph.operator)} points, {m} groups, {plan.products} products on "
                     f"{self.engine.device} ({self.engine.name}); about {human(plan.peak)} at the peak"
                     + (f", limit {human(self.limit)}" if self.limit else "")
                 )
@@ -305,76 +284,6 @@ class GroupDiffusion:
                 del passing  # before the next are made
             del resident
 
-    def _warn_of_pieces(self) -> int:
-        """Count the pieces of the data graph, and warn if it is not connected."""
-        pieces = self.operator.pieces()
-        count = int(pieces.max()) + 1
-        if count > 1:
-            sizes = np.bincount(pieces, weights=self.operator.weights).astype(int)
-            shown = []
-            for piece in range(min(count, 3)):
-                codes = np.unique(np.asarray(self.ids.codes)[pieces[self.point_of_row] == piece])
-                shown.append(f"{sizes[piece]} points of {listed([self.ids.groups.names[c] for c in codes], limit=3)}")
-            warn(
-                f"the data graph falls into {count} pieces that nothing diffuses between ({'; '.join(shown)}"
-                f"{'; …' if count > 3 else ''}). Between groups in different pieces the "
-                "distance is as large as it can be, however near or far the pieces lie. Use "
-                + PIECES_ADVICE[self.settings["kernel"]]
-            )
-        return count
-
-
-def check_codes(points: int, ids: GroupIds) -> npt.NDArray[Any]:
-    """Check that there is one code per point, at least two groups, and a point in every group."""
-    if len(ids.groups) < 2:
-        raise DataError(f"only one group, {ids.groups.names[0]!r}: distances between groups need at least two.")
-    if points != len(ids):
-        raise DataError(f"{points} points but {len(ids)} group labels: give one label per point, in the same order.")
-    codes = np.asarray(ids.codes.detach().cpu() if hasattr(ids.codes, "detach") else ids.codes)
-    if codes.shape != (points,) or codes.dtype.kind not in "iu":
-        raise GroupMismatchError(
-            f"group codes are {codes.dtype} of shape {codes.shape}: expected one integer per point."
-        )
-    if not 0 <= codes.min() <= codes.max() < len(ids.groups):
-        raise GroupMismatchError(
-            f"group codes are {codes.dtype} from {codes.min()} to {codes.max()}: expected integers from 0 to "
-            f"{len(ids.groups) - 1}."
-        )
-    counts = np.bincount(codes, minlength=len(ids.groups))
-    if (counts == 0).any():
-        empty = [name for name, count in zip(ids.groups, counts, strict=True) if count == 0]
-        raise DataError(f"group(s) without a single point: {listed(empty)}. Leave them out or give them points.")
-    return codes
-
-
-def group_measures(
-    ids: GroupIds, point_of_row: PointIndices, operator: DiffusionOperator, row_weights: Array | None = None
-) -> sparse.csc_array:
-    """Return columns :math:`1_{X_e} / n_e`, one per group, as means over the rows that each point stands for."""
-    codes = np.asarray(ids.codes)
-    weights = np.ones(len(codes)) if row_weights is None else np.asarray(row_weights, dtype=np.float64)
-    if weights.shape != codes.shape:
-        raise DataError(f"row_weights have shape {weights.shape} for {len(codes)} rows: give one weight per row.")
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise DataError("row_weights hold negative or NaN or infinite values: weights are finite and at least 0.")
-    totals = np.bincount(codes, weights, minlength=len(ids.groups))
-    if (totals == 0).any():
-        weightless = [name for name, total in zip(ids.groups, totals, strict=True) if total == 0]
-        raise DataError(f"row_weights add up to 0 in group(s) {listed(weightless)}: give some row of each a weight.")
-    values = weights / totals[codes] / operator.weights[point_of_row]
-    shape = (len(operator), len(ids.groups))
-    return sparse.coo_array((values, (point_of_row, codes)), shape=shape).tocsc()  # adds up what falls together
-
-
-def _spread(operator: DiffusionOperator, measures: sparse.csc_array) -> float:
-    r"""Bound the error of a distance if the filters, weighted, are together off by at most 1 in operator norm.
-
-    In the frame of S, :math:`\|\delta\|_2 \le \|(wD)^{1/2} x\|_2`, and back in the walk's frame
-    :math:`\|(w/D)^{1/2}\delta\|_1 \le \|(w/D)^{1/2}\|_2\,\|\delta\|_2`; a distance has two groups.
-    """
-    start = np.sqrt((measures.power(2).T @ operator.enter**2).max())
-    return float(2.0 * start * np.sqrt((operator.leave**2).sum()))  # no BLAS: its last bits depend on threads
-
 
 def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float, scales: int) -> None:
     rounding = ROUNDING * 2**scales
@@ -406,12 +315,6 @@ def _orders(rows: Sequence[Array]) -> list[int]:
     return [max(1, len(row) - 1) for row in rows]
 
 
-def _choose_kernel(kernel: str, points: int) -> str:
-    if kernel not in ("auto", "dense", "knn"):
-        raise UnknownNameError("kernel", kernel, ["auto", "dense", "knn"])
-    return kernel if kernel != "auto" else "dense" if points <= DENSE_LIMIT else "knn"
-
-
 def _check_filters(scales: Any, alpha: Any, tol: Any) -> tuple[DyadicFilters, float]:
     """Check the number of scales, the damping of fine ones and the accuracy."""
     count = whole(scales, "scales", 1, MOST_SCALES, " (the paper uses 10)")
@@ -421,19 +324,6 @@ def _check_filters(scales: Any, alpha: Any, tol: Any) -> tuple[DyadicFilters, fl
     if not 0 < accuracy < 1:
         raise SettingError(f"tol is {tol!r}: expected a relative accuracy between 0 and 1.")
     return DyadicFilters(count, damping), accuracy
-
-
-def _operator_from_affinity(affinity: Any, features: Any, ids: GroupIds) -> tuple[DiffusionOperator, PointIndices]:
-    """Make the operator of a given kernel, large ones in an order that memory likes; and the point of each row."""
-    matrix = check_kernel(affinity)
-    check_codes(matrix.shape[0], ids)
-    points = None if features is None else check_features(features)
-    if points is not None and len(points) != matrix.shape[0]:
-        raise DataError(f"features have {len(points)} rows, the affinity {matrix.shape[0]}: they must agree.")
-    matrix, order = reordered(matrix, points)
-    with nullcontext() if sparse.issparse(matrix) else one_thread(torch=True):
-        operator = DiffusionOperator.from_kernel(matrix, checked=True)
-    return operator, np.arange(len(operator)) if order is None else np.argsort(order)
 
 
 def _check_memory(
@@ -468,13 +358,3 @@ def _check_memory(
                 f"diffusion EMD of {what}: about {human(max(building, plan.peak))} at the peak, {human(building)} "
                 f"while the {kernel} kernel is built"
             )
-
-
-def _warn_of_giants(ids: GroupIds) -> None:
-    counts = np.bincount(np.asarray(ids.codes))
-    share = counts.max() / counts.sum()
-    if share > LARGEST_SHARE:
-        warn(
-            f"group {ids.groups.names[int(counts.argmax())]!r} holds {share:.1%} of the points: the data graph is "
-            "nearly its own, and the others' distances rest on few points. Consider a subsample of it."
-        )

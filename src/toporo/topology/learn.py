@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,12 +15,13 @@ from toporo.groups import GroupIds, Groups
 from toporo.progress import tracked
 from toporo.topology.cuts import CUTS, Mask
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
+from toporo.topology.edges import Edge
 from toporo.topology.graph import GroupGraph, Origin
 from toporo.topology.kernel import check_features
-from toporo.types import Array, Name
+from toporo.types import Array
 
 #: Resamples by default, and the number of points up to which they are taken unasked.
-MANY, FEW_POINTS = 20, 10_000
+DEFAULT_RESAMPLES, FEW_POINTS = 20, 10_000
 #: Accuracy of a resampled distance; the resampling itself moves it by far more.
 RESAMPLE_TOL = 1e-3
 #: Distances of an informative topology differ by at least this many times what resampling does to them.
@@ -84,18 +85,10 @@ def learn_topology(
 
 @dataclass(frozen=True)
 class Learned:
-    """A learned topology with what it was cut from.
-
-    Attributes
-    ----------
-    graph : the topology.
-    distances : between all pairs of groups.
-    resampled : the same with the points drawn anew, or None.
-    """
+    """A learned topology and the distances that it was cut from."""
 
     graph: GroupGraph
     distances: GroupDistances
-    resampled: Resampled | None
 
 
 def learn(
@@ -111,7 +104,7 @@ def learn(
     seed: int = 0,
     **emd: Any,
 ) -> Learned:
-    """Like :func:`learn_topology`, and gives the distances too."""
+    """Learn a topology like :func:`learn_topology`, and return the distances too."""
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
     seen_test = test_features is not None or test_groups is not None
     if seen_test:
@@ -120,28 +113,24 @@ def learn(
         features, ids = _append_test(features, ids, test_features, test_groups)
     keep = partial(_kept, cut=cut, percentile=percentile, nearest_groups=nearest_groups)
     keep(np.zeros((len(ids.groups),) * 2))  # a wrong setting is an error before the work
-    count = _check_count((MANY if len(ids) <= FEW_POINTS else 0) if resamples is None else resamples)
+    count = _check_count((DEFAULT_RESAMPLES if len(ids) <= FEW_POINTS else 0) if resamples is None else resamples)
     tol = emd.get("tol", 1e-6)
     prepared = GroupDiffusion.prepare(features, ids, **emd)
     distances = prepared.distances(tol)
-    if count and (np.bincount(np.asarray(ids.codes)) == 1).any():
-        single = [name for name, size in zip(ids.groups, np.bincount(np.asarray(ids.codes)), strict=True) if size == 1]
-        warn(
-            f"group(s) with a single point: {listed(single)}. Drawing it anew gives the same point, so edges look "
-            "more stable than they are."
-        )
-    resampled = resample(prepared, count, seed=seed, tol=max(tol, RESAMPLE_TOL)) if count else None
     details: dict[str, Any] = {}
-    bootstrap_edges: list[dict[tuple[Name, Name], float]] = []
-    if resampled is not None:
-        contrast, stability = resampled.contrast(distances), resampled.kept(keep)
+    bootstrap_edges: list[dict[Edge, float]] = []
+    if count:
+        _warn_of_single_points(ids)
+        draws = resample(prepared, count, seed=seed, tol=max(tol, RESAMPLE_TOL))
+        masks = [keep(draw.matrix) for draw in draws]
         # Digits beyond the accuracy of these lengths would only fill the graph's file.
-        bootstrap_edges = [_lengths(draw, keep(draw.matrix), digits=4) for draw in resampled.draws]
-        stays = float(stability[np.triu(keep(distances.matrix), 1)].mean())
-        details = {"resamples": count, "contrast": contrast, "mean_stability": stays}
-        if contrast is not None and contrast < INFORMATIVE and stays < STEADY:
+        bootstrap_edges = [_lengths(draw, mask, digits=4) for draw, mask in zip(draws, masks, strict=True)]
+        ratio = contrast(distances, draws)
+        stays = float(np.mean(masks, axis=0)[np.triu(keep(distances.matrix), 1)].mean())
+        details = {"resamples": count, "contrast": ratio, "mean_stability": stays}
+        if ratio is not None and ratio < INFORMATIVE and stays < STEADY:
             warn(
-                f"the learned topology is not informative: distances between groups differ by {contrast:.1f} times "
+                f"the learned topology is not informative: distances between groups differ by {ratio:.1f} times "
                 f"what resampling the points does to them, and its edges stay in only {stays:.0%} of the resamples. "
                 "The groups may be alike in these features, or have too few points."
             )
@@ -154,56 +143,37 @@ def learn(
         bootstrap_edges=bootstrap_edges,
         details=details,
     )
-    return Learned(graph, distances, resampled)
+    return Learned(graph, distances)
 
 
-@dataclass(frozen=True)
-class Resampled:
-    """Distances between groups whose points were drawn anew, with replacement, on the same data graph.
+def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float = 1e-3) -> list[GroupDistances]:
+    """Draw every group's points anew, ``count`` times, and compute the distances between the groups on the same graph.
 
-    Attributes
-    ----------
-    draws : one :class:`~toporo.topology.diffusion.GroupDistances` per resample.
+    Only the groups' weights on the data graph change.
     """
-
-    draws: tuple[GroupDistances, ...]
-
-    def kept(self, cut: Callable[[Array], Mask]) -> Array:
-        """The fraction of resamples in which a cut keeps each pair."""
-        return np.asarray(np.mean([cut(draw.matrix) for draw in self.draws], axis=0))
-
-    def noise(self) -> Array:
-        """The standard deviation of each distance over the resamples."""
-        return np.asarray(np.std([draw.matrix for draw in self.draws], axis=0, ddof=1))
-
-    def contrast(self, distances: GroupDistances) -> float | None:
-        """How much distances differ among pairs of groups, over how much one differs among resamples.
-
-        The ratio of two standard deviations: about 1 or less where nothing but chance tells pairs apart. None where
-        there is one pair only, or no difference among resamples.
-        """
-        pairs = np.triu_indices(len(distances.groups), 1)
-        noise = float(np.sqrt(np.mean(self.noise()[pairs] ** 2)))
-        return float(np.std(distances.matrix[pairs], ddof=1)) / noise if len(pairs[0]) > 1 and noise > 0 else None
-
-
-def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float = 1e-3) -> Resampled:
-    """Draw every group's points anew, ``count`` times; the data graph stays, only the groups' weights on it change."""
-    if _check_count(count) == 0:
-        raise SettingError("resamples is 0: nothing to do; use at least 2.")
     rng = np.random.default_rng(seed)
-    codes = np.asarray(prepared.ids.codes)
-    in_order = np.argsort(
-        prepared.point_of_row, kind="stable"
-    )  # of the points, so that the order of the rows does not matter
-    members = [in_order[codes[in_order] == code] for code in range(len(prepared.ids.groups))]
+    codes = np.asarray(prepared.graph.ids.codes)
+    in_order = np.argsort(prepared.graph.point_of_row, kind="stable")  # so that the order of the rows does not matter
+    members = [in_order[codes[in_order] == code] for code in range(len(prepared.graph.ids.groups))]
     draws = []
     for _ in tracked(range(count), "resampling, to see which edges stay"):
         weights = np.zeros(len(codes))
         for rows in members:
             weights[rows] = rng.multinomial(len(rows), np.full(len(rows), 1.0 / len(rows)))
         draws.append(prepared.distances(tol, weights))
-    return Resampled(tuple(draws))
+    return draws
+
+
+def contrast(distances: GroupDistances, draws: Sequence[GroupDistances]) -> float | None:
+    """Compare how much distances differ among pairs of groups with how much one differs among resamples.
+
+    The ratio of two standard deviations: about 1 or less where nothing but chance tells pairs apart. None where there
+    is one pair only, or no difference among resamples.
+    """
+    pairs = np.triu_indices(len(distances.groups), 1)
+    deviations = np.std([draw.matrix for draw in draws], axis=0, ddof=1)
+    noise = float(np.sqrt(np.mean(deviations[pairs] ** 2)))
+    return float(np.std(distances.matrix[pairs], ddof=1)) / noise if len(pairs[0]) > 1 and noise > 0 else None
 
 
 def cut_graph(
@@ -213,10 +183,10 @@ def cut_graph(
     percentile: float = 80.0,
     nearest_groups: int | None = None,
     saw_test_inputs: bool = False,
-    bootstrap_edges: Sequence[Mapping[tuple[Name, Name], float]] = (),
+    bootstrap_edges: Sequence[Mapping[Edge, float]] = (),
     details: Mapping[str, Any] | None = None,
 ) -> GroupGraph:
-    """Keep the short distances as edges.
+    """Make a graph whose edges are the short distances.
 
     - ``"percentile"``: pairs closer than this percentile of the whole distance matrix, its zero diagonal included (the
       published code's rule; it uses 80 for DG-15 and 40 for DG-60). Closer means strictly: the pair at it is left out.
@@ -236,13 +206,17 @@ def cut_graph(
     bootstrap_edges, details : recorded in the graph: the edges of each resample, and how it was learned.
     """
     keep = _kept(distances.matrix, cut, percentile, nearest_groups)
-    described = dict(distances.settings) | dict(details or {}) | {"error": distances.error, "cut": cut}
-    k = _nearest_groups(nearest_groups, len(distances.groups))
-    described |= {"percentile": float(percentile)} if cut == "percentile" else {"nearest_groups": k}
+    used = {"percentile": float(percentile)}
+    if cut != "percentile":
+        used = {"nearest_groups": _nearest_groups(nearest_groups, len(distances.groups))}
     graph = GroupGraph(
         distances.names,
         _lengths(distances, keep),
-        origin=Origin("learned", saw_test_inputs, described),
+        origin=Origin(
+            "learned",
+            saw_test_inputs,
+            {**distances.settings, **(details or {}), "error": distances.error, "cut": cut, **used},
+        ),
         bootstrap_edges=bootstrap_edges,
     )
     if len(parts := graph.components()) > 1:
@@ -253,8 +227,23 @@ def cut_graph(
     return graph
 
 
-def _lengths(distances: GroupDistances, keep: Mask, digits: int = 17) -> dict[tuple[Name, Name], float]:
-    """The distances of the pairs that are kept."""
+def _kept(matrix: Array, cut: str, percentile: float, nearest_groups: int | None) -> Mask:
+    """Return which pairs a cut keeps."""
+    choose = CUTS[cut]
+    if not 0 < percentile <= 100:
+        raise SettingError(f"percentile is {percentile!r}: expected a number above 0 and at most 100.")
+    return choose(matrix, percentile, min(_nearest_groups(nearest_groups, len(matrix)), len(matrix) - 1))
+
+
+def _nearest_groups(given: int | None, groups: int) -> int:
+    k = max(1, round(math.log(groups))) if given is None else given
+    if int(k) != k or not k >= 1:
+        raise SettingError(f"nearest_groups is {k!r}: expected a whole number of at least 1.")
+    return int(k)
+
+
+def _lengths(distances: GroupDistances, keep: Mask, digits: int = 17) -> dict[Edge, float]:
+    """Return the distances of the pairs that are kept."""
     names = distances.names
     # Two groups with the same points are at distance 0; an edge needs a positive length.
     shortest = np.finfo(np.float64).tiny
@@ -275,20 +264,14 @@ def _check_count(resamples: int) -> int:
     return int(resamples)
 
 
-def _kept(matrix: Array, cut: str, percentile: float, nearest_groups: int | None) -> Mask:
-    """Which pairs a cut keeps."""
-    choose = CUTS[cut]
-    if not 0 < percentile <= 100:
-        raise SettingError(f"percentile is {percentile!r}: expected a number above 0 and at most 100.")
-    m = len(matrix)
-    return choose(matrix, percentile, min(_nearest_groups(nearest_groups, m), m - 1))
-
-
-def _nearest_groups(given: int | None, groups: int) -> int:
-    k = max(1, round(math.log(groups))) if given is None else given
-    if int(k) != k or not k >= 1:
-        raise SettingError(f"nearest_groups is {k!r}: expected a whole number of at least 1.")
-    return int(k)
+def _warn_of_single_points(ids: GroupIds) -> None:
+    sizes = np.bincount(np.asarray(ids.codes))
+    single = [name for name, size in zip(ids.groups, sizes, strict=True) if size == 1]
+    if single:
+        warn(
+            f"group(s) with a single point: {listed(single)}. Drawing it anew gives the same point, so edges look "
+            "more stable than they are."
+        )
 
 
 def _append_test(features: Any, ids: GroupIds, test_features: Any, test_groups: Any) -> tuple[Array, GroupIds]:
