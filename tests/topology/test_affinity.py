@@ -62,14 +62,6 @@ def test_kernels_are_accurate_far_from_the_origin(build: Any, dimensions: int) -
     np.testing.assert_allclose(kernel, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("build", [dense_affinity, knn_affinity])
-def test_torch_features_give_the_same_kernel(build: Any) -> None:
-    points = cloud()
-    tensor = torch.tensor(points, requires_grad=True)
-    difference = build(tensor, 1.0) - build(points, 1.0)
-    assert abs(difference).max() == 0
-
-
 # ---------------------------------------------------------------------- the width
 
 
@@ -123,10 +115,6 @@ def test_features_are_a_table_of_numbers(features: Any, message: str) -> None:
         check_features(features, what="test_features")
 
 
-def test_one_column_may_be_given_flat() -> None:
-    assert check_features([1, 2, 3]).tolist() == [[1.0], [2.0], [3.0]]
-
-
 def test_half_precision_tensors_are_read() -> None:
     """Activations under autocast come as bfloat16, which numpy does not have."""
     for dtype in (torch.float16, torch.bfloat16):
@@ -153,22 +141,3 @@ def test_duplicates_that_leave_no_width_are_explained(sigma: Any, message: str) 
     points = np.concatenate([np.zeros((50, 2)), cloud(10, 2)])
     with pytest.raises(DataError, match=f"sigma='{sigma}' comes out as 0.*{message}"):
         knn_affinity(points, sigma, neighbors=3)
-
-
-def test_duplicates_are_fine_with_a_given_sigma() -> None:
-    kernel = knn_affinity(np.zeros((6, 2)), 1.0, neighbors=2).toarray()
-    assert set(kernel.ravel()) == {0.0, 1.0}
-    assert (np.count_nonzero(kernel, axis=1) >= 3).all()
-
-
-@pytest.mark.parametrize("n", [1, 5])
-def test_too_few_points_for_the_neighbours(n: int) -> None:
-    with pytest.raises(DataError, match=f"{n} points cannot have 5 neighbours each: .*neighbors={max(1, n - 1)}"):
-        knn_affinity(cloud(n), 1.0, neighbors=5)
-    assert knn_affinity(cloud(6), 1.0, neighbors=5).nnz == 36
-
-
-@pytest.mark.parametrize("neighbors", [0, -2, 1.5])
-def test_neighbors_is_a_positive_whole_number(neighbors: Any) -> None:
-    with pytest.raises(SettingError, match=r"neighbors is .*: expected a whole number of at least 1"):
-        knn_affinity(cloud(), 1.0, neighbors=neighbors)

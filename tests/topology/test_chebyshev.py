@@ -33,17 +33,6 @@ def series(coefficients: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------------- powers
 
 
-@pytest.mark.parametrize("tail", [1e-2, 1e-6, 1e-17])
-@pytest.mark.parametrize("scales", [1, 5, 10])
-def test_coefficients_reproduce_the_powers_to_the_tail(scales: int, tail: float) -> None:
-    assert np.abs(series(dyadic_coefficients(scales, tail)) - powers(scales)).max() <= tail + 1e-13
-
-
-@pytest.mark.parametrize(("tail", "columns"), [(1e-4, 125), (1e-6, 157)])
-def test_ten_scales_take_125_or_157_columns(tail: float, columns: int) -> None:
-    assert dyadic_coefficients(10, tail).shape == (11, columns)
-
-
 def test_coefficients_are_exact_where_nothing_is_cut() -> None:
     """x = T_1, x^2 = (1 + T_2) / 2, x^4 = (3 + 4 T_2 + T_4) / 8."""
     expected = [[0, 1, 0, 0, 0], [1 / 2, 0, 1 / 2, 0, 0], [3 / 8, 0, 1 / 2, 0, 1 / 8]]
@@ -60,36 +49,11 @@ def test_a_row_of_the_table_is_a_filter(scales: int) -> None:
     np.testing.assert_allclose(series(table), filters(scales), rtol=0, atol=1e-13)
 
 
-def test_the_smallest_table_by_hand() -> None:
-    """x^2 - x = 1/2 - T_1 + T_2 / 2, and x^2 = 1/2 + T_2 / 2."""
-    np.testing.assert_allclose(DyadicFilters(1, 0.5).table, [[0.5, -1, 0.5], [0.5, 0, 0.5]], rtol=1e-15)
-
-
-@pytest.mark.parametrize("scales", [1, 5, 12])
-def test_only_the_first_power_is_odd(scales: int) -> None:
-    """The engines skip the columns of odd order above 1."""
-    table = DyadicFilters(scales, 0.5).table
-    assert not table[:, 3::2].any()
-    assert table[0, 1] == pytest.approx(-1.0, rel=1e-15)
-    assert not table[1:, 1].any()
-
-
-def test_the_table_is_shared_and_cannot_be_written_to() -> None:
-    table = DyadicFilters(4, 0.5).table
-    assert table is DyadicFilters(4, 0.1).table
-    with pytest.raises(ValueError, match="read-only"):
-        table[0, 0] = 1.0
-
-
 @pytest.mark.parametrize("alpha", [0.25, 0.5, 2.0])
 @pytest.mark.parametrize("scales", [1, 4, 10])
 def test_weights_damp_the_fine_scales(scales: int, alpha: float) -> None:
     expected = [2.0 ** (-(scales - k - 1) * alpha) for k in range(scales)] + [1.0]
     np.testing.assert_allclose(DyadicFilters(scales, alpha).weights, expected, rtol=1e-14)
-
-
-def test_weights_by_hand() -> None:
-    np.testing.assert_allclose(DyadicFilters(3, 1.0).weights, [0.25, 0.5, 1.0, 1.0], rtol=1e-15)
 
 
 # ---------------------------------------------------------------------- truncation
@@ -126,11 +90,3 @@ def test_no_row_is_longer_than_its_share_of_the_error_needs(scales: int, alpha: 
         assert weight * np.abs(whole[len(row) :]).sum() <= share * (1 + 1e-9)
         if len(row) > 1:
             assert weight * np.abs(whole[len(row) - 1 :]).sum() > share * (1 - 1e-9)
-
-
-def test_without_an_allowance_the_rows_are_whole() -> None:
-    chosen = DyadicFilters(8, 0.5)
-    rows, reported = chosen.truncated(0.0)
-    for row, whole in zip(rows, chosen.table, strict=True):
-        np.testing.assert_array_equal(row, np.trim_zeros(whole, "b"))
-    assert 0 < reported < 1e-15

@@ -243,16 +243,6 @@ def test_too_few_distinct_points_for_the_neighbours_say_that_they_are_distinct(k
         diffusion_emd(points, np.repeat(["a", "b"], 100), kernel=kernel, neighbors=15)
 
 
-@pytest.mark.parametrize("kernel", ["dense", "knn"])
-@pytest.mark.parametrize("value", [0.0, 1e6])
-@pytest.mark.parametrize("dimensions", [2, 3, 8])
-def test_a_constant_feature_changes_nothing(kernel: str, value: float, dimensions: int) -> None:
-    points, labels = clusters(dimensions=dimensions)
-    wider = np.column_stack([np.full(len(points), value), points])
-    settings = {"kernel": kernel, "neighbors": 12, "scales": 6}
-    assert_close(diffusion_emd(wider, labels, **settings), diffusion_emd(points, labels, **settings).matrix, 1e-9)
-
-
 # ---------------------------------------------------------------------- a graph in pieces
 
 
@@ -431,22 +421,6 @@ def test_names_are_only_names(seed: int, names: list[Any]) -> None:
             assert by_name.between(names[a], names[b]) == pytest.approx(by_number.between(a, b), rel=1e-9)
 
 
-def test_given_kernels_dense_or_sparse_are_the_same_as_their_features() -> None:
-    points, labels = clusters()
-    kernel = knn_affinity(points, 1.0, neighbors=6)
-    expected = diffusion_emd(points, labels, kernel="knn", sigma=1.0, neighbors=6).matrix
-    for given_kernel in (
-        kernel,
-        kernel.tocoo(),
-        sparse.csc_matrix(kernel),
-        kernel.toarray(),
-        kernel.toarray().tolist(),
-    ):
-        found = diffusion_emd(None, labels, affinity=given_kernel)
-        assert found.settings["kernel"] == "given"
-        assert_close(found, expected, 1e-10)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_given_kernel_may_be_put_in_another_order(beside: bool, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -593,9 +567,6 @@ def test_a_group_without_points_is_named() -> None:
         diffusion_emd(np.arange(4.0), GroupIds(np.array([0, 0, 1, 1]), Groups("abc")), sigma=1.0)
 
 
-# ---------------------------------------------------------------------- what a review found
-
-
 def test_an_isolated_point_of_a_large_affinity_is_named_by_its_own_row() -> None:
     kernel = sparse.eye_array(6000, format="lil")
     kernel[17, 17] = 0.0
@@ -607,6 +578,3 @@ def test_a_tolerance_beyond_float64_is_said_to_be_that() -> None:
     points, labels = clusters()
     with pytest.warns(TopoRoWarning, match="as near as float64 can resolve at this tol"):
         diffusion_emd(points, labels, tol=1e-15)
-
-
-# ---------------------------------------------------------------------- memory of a GPU

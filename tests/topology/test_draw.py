@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from itertools import pairwise
-from string import ascii_letters
 from typing import Any
 
 import matplotlib
@@ -66,24 +65,12 @@ def test_every_edge_is_drawn_between_its_groups_and_all_are_alike_without_resamp
     assert found == {frozenset(tuple(np.round(at[name], 9)) for name in pair) for pair in CHAIN.edges}
 
 
-def test_it_draws_on_the_given_axes_or_makes_new_ones() -> None:
-    _, ax = plt.subplots()
-    assert CHAIN.plot(ax) is ax
-    assert isinstance(CHAIN.plot(), Axes)
-    assert len(plt.get_fignums()) == 2
-
-
 def test_a_nodes_area_grows_with_its_size() -> None:
     ax = CHAIN.plot(train=["a", "b", "c"], sizes={"c": 4.0, "b": 2.0})  # a has none
     largest, middle, smallest = nodes(ax)["training groups"].get_sizes()  # small ones on top of large ones
     assert smallest < middle < largest
     assert largest - middle == pytest.approx(middle - smallest)
     assert nodes(ax)["other groups"].get_sizes() == pytest.approx([smallest])
-
-
-@pytest.mark.parametrize("sizes", [None, {}, {"a": 0.0}])
-def test_without_sizes_all_nodes_are_alike(sizes: Any) -> None:
-    assert len(set(nodes(CHAIN.plot(sizes=sizes))["groups"].get_sizes())) == 1
 
 
 def test_labels_name_the_groups_where_there_is_room() -> None:
@@ -148,17 +135,6 @@ def contrast(a: Any, b: Any) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_short_names_stand_on_their_nodes_and_can_be_read_there() -> None:
-    ax = CHAIN.plot(train=["a", "b"], test=["x"])
-    background = {"a": TRAIN_COLOR, "b": TRAIN_COLOR, "c": OTHER_COLOR, "x": TEST_COLOR}
-    at = layout(CHAIN)
-    assert set(written(ax)) == set(background)
-    for name, text in written(ax).items():
-        assert isinstance(text, Annotation)
-        assert (tuple(text.xy), tuple(text.xyann)) == (at[name], (0, 0))
-        assert contrast(text.get_color(), background[name]) >= 4.5
-
-
 def test_a_name_that_does_not_fit_its_node_stands_beside_it_in_dark() -> None:
     """White letters that spill over a small blue node could not be read on white."""
     names = [f"{a}{b}" for a in "MW" for b in "ABCDEFGHIJKLM"]
@@ -177,35 +153,6 @@ def is_beside(text: Text) -> bool:
     """Whether a name stands beside its node, not on it."""
     assert isinstance(text, Annotation)
     return tuple(text.xyann) != (0, 0)
-
-
-@pytest.mark.parametrize("count", [5, 20, 21, 40])
-@pytest.mark.parametrize("letters", [1, 2, 4])
-def test_names_on_nodes_lie_within_them_and_names_beside_keep_clear(count: int, letters: int) -> None:
-    names = [first + "M" * (letters - 1) for first in ascii_letters[:count]]
-    graph = GroupGraph(names, dict.fromkeys(pairwise(names), 1.0))
-    _, ax = plt.subplots(figsize=(12, 10))
-    graph.plot(ax, train=names, sizes={name: float(i % 4) for i, name in enumerate(names)})
-    texts = written(ax)
-    at, pixels = layout(graph), ax.figure.dpi / 72
-    order = sorted(graph.names, key=lambda name: -(names.index(str(name)) % 4))
-    areas = dict(zip(order, nodes(ax)["training groups"].get_sizes(), strict=True))
-    assert len(texts) >= 0.8 * count
-    for name, text in texts.items():
-        assert is_beside(text) or Text.get_window_extent(text).width < pixels * areas[name] ** 0.5
-    boxes = [Text.get_window_extent(text) for text in texts.values() if is_beside(text)]
-    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
-    middles = [ax.transData.transform(at[name]) for name in names]
-    assert not any(box.contains(*middle) for box in boxes for middle in middles)
-
-
-def test_a_name_goes_round_what_stands_in_its_way() -> None:
-    """Below the middle there is no edge of its own, but another group."""
-    positions = {"middle": (0.0, 0.0), "eastern": (1.0, 0.0), "below": (0.0, -0.06), "western": (-1.0, 1.0)}
-    edges = {("middle", "eastern"): 1.0, ("eastern", "below"): 1.0, ("western", "eastern"): 1.0}
-    middle = written(GroupGraph(positions, edges, positions=positions).plot())["middle"]
-    assert isinstance(middle, Annotation)
-    assert middle.xyann[1] >= 0
 
 
 def test_long_names_stand_beside_their_nodes_away_from_the_edges() -> None:
@@ -282,19 +229,6 @@ def test_a_picture_of_a_map_is_no_higher_than_the_map() -> None:
     maps = [graph_figure(GroupGraph(part, {}).plot, 6) for part in (names, names[:4], "abcdef")]
     ratios = [figure.get_figheight() / figure.get_figwidth() for figure in maps]
     assert ratios[1] < ratios[0] < ratios[2] == pytest.approx(1 / 1.2)
-
-
-@pytest.mark.parametrize("lone", [1, 30])
-def test_groups_that_touch_nobody_do_not_press_the_others_together(lone: int) -> None:
-    ring = [f"r{i}" for i in range(12)]
-    edges = dict.fromkeys([*pairwise(ring), (ring[-1], ring[0])], 1.0)
-    at = layout(GroupGraph([*ring, "p", "q", *(f"lone{i}" for i in range(lone))], {**edges, ("p", "q"): 1.0}))
-    points = np.array(list(at.values()))
-    whole, round_ = np.ptp(points, axis=0), np.ptp([at[name] for name in ring], axis=0)
-    assert round_.prod() > 0.2 * whole.prod()
-    apart = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1)) + 1e9 * np.eye(len(points))
-    assert apart.min() > 0.9
-    assert 0.5 < whole[0] / whole[1] < 4
 
 
 def test_every_group_has_one_area_for_the_mouse_on_its_node() -> None:

@@ -37,14 +37,6 @@ def test_it_is_kishs_count_of_the_rows_weights() -> None:
     assert rows_in_effect(weights, effective_rows(ids.codes, ids.groups, shares)) == pytest.approx(kish)
 
 
-def test_rows_weighed_alike_are_all_in_effect() -> None:
-    ids = Groups.of(list("aaabbc"))
-    own = effective_rows(ids.codes, ids.groups)
-    assert own == {"a": 3, "b": 2, "c": 1}
-    assert rows_in_effect({"a": 3 / 6, "b": 2 / 6, "c": 1 / 6}, own) == pytest.approx(6)
-    assert effective_rows(ids.codes, ids.groups, np.full(6, 0.3)) == pytest.approx(own)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_weights_within_the_limits_leave_ten_rows_a_column_or_half_of_them(seed: int) -> None:
     weights, sizes = random_groups(seed)
@@ -57,18 +49,6 @@ def test_weights_within_the_limits_leave_ten_rows_a_column_or_half_of_them(seed:
         assert rows_in_effect(held.weights, sizes) >= wanted * (1 - 1e-9)
         assert all(held[name] <= most[name] * (1 + 1e-9) for name in sizes)
         assert held.within(most) is held
-
-
-def test_three_rows_never_have_a_quarter() -> None:
-    for columns in (1, 2, 10):
-        most = most_weight({"a": 1000, "b": 1000, "c": 1000, "d": 3}, columns)
-        assert most is not None
-        assert most["d"] < 0.25
-        assert Prior.uniform(Groups("abcd")).within(most)["d"] < 0.25
-
-
-def test_large_groups_are_not_limited() -> None:
-    assert most_weight({"a": 1000, "b": 100}, 3) is None
 
 
 def test_what_is_taken_goes_to_the_others_in_proportion() -> None:

@@ -145,16 +145,6 @@ def test_filters_of_different_orders_side_by_side(lengths: list[int], seed: int,
         np.testing.assert_allclose(found[k], expected, rtol=0, atol=1e-13, err_msg=f"filter {k} of {lengths}")
 
 
-@pytest.mark.parametrize(("name", "as_sparse", "device"), KINDS)
-@pytest.mark.parametrize("order", [1, 2, 3, 4, 5, 6, 7, 8, 11])
-def test_one_tick_a_product(name: str, as_sparse: bool, device: str, order: int) -> None:
-    ticks: list[None] = []
-    rows = make_rows([2, order + 1])
-    runner = make_engine(name, make_operator(20, as_sparse), device, 0.0)
-    runner.fields(make_measures(20, 2), rows, lambda: ticks.append(None))
-    assert len(ticks) == order
-
-
 # ---------------------------------------------------------------------- distances
 
 

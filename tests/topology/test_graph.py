@@ -131,13 +131,6 @@ def test_groups_that_touch_nobody_are_kept() -> None:
     assert expected.isolates == ("c",)
 
 
-def test_names_may_be_any_hashable_values() -> None:
-    graph = GroupGraph.from_edges([(np.int64(1), "1"), ("1", ("x", 2))])
-    assert graph.neighbors("1") == {1: 1.0, ("x", 2): 1.0}
-    assert 1 in graph
-    assert (1, 2) not in graph
-
-
 # ---------------------------------------------------------------------- hops, components, subgraphs
 
 
@@ -157,12 +150,6 @@ def test_subgraph_keeps_origin_and_positions_and_an_edge_needs_both_its_groups()
     assert (part.origin, part.positions) == (origin, {"a": (0, 1), "b": (2, 3)})
     with pytest.raises(GraphError, match="'a'–'z' names 'z', which is not among the graph's groups"):
         graph.replace(edges={("a", "z"): 1.0})
-
-
-def test_hops_count_edges_not_lengths(roads: GroupGraph) -> None:
-    assert roads.hops(["NY"]) == {"NY": 0, "PA": 1, "OH": 2, "IN": 3}
-    assert roads.hops(["NY", "IN"]) == {"NY": 0, "PA": 1, "OH": 1, "IN": 0}
-    assert set(roads.hops([]).values()) == {math.inf}
 
 
 @quick
@@ -216,21 +203,6 @@ def test_resamples_survive_json_and_go_with_their_groups(roads: GroupGraph) -> N
     assert "bootstrap_edges" not in json.loads(roads.to_json())
 
 
-@pytest.mark.parametrize(
-    ("draws", "message"),
-    [
-        ([["NY", "PA", [1.0, None]], ["OH", "PA", [1.0]]], "is damaged: .* one length per resample"),
-        ([["NY", "PA", [-1.0]]], "is damaged: .* > 0"),
-        ([["NY", "PA", ["long"]]], "is damaged: .* found text"),
-        ([["NY", "NY", [1.0]]], "an edge to itself"),
-        ([["NY", "XX", [1.0]]], "'XX'"),
-    ],
-)
-def test_damaged_resamples_are_refused(draws: list[Any], message: str) -> None:
-    with pytest.raises(GraphError, match=message):
-        GroupGraph.from_json(json.dumps(json.loads(resampled().to_json()) | {"bootstrap_edges": draws}))
-
-
 # ---------------------------------------------------------------------- JSON
 
 
@@ -274,12 +246,6 @@ def test_names_that_json_cannot_hold_are_refused() -> None:
         GroupGraph.from_edges([(b"NY", b"PA")]).to_json()
 
 
-def test_positions_are_keyed_by_group_name() -> None:
-    """Names as numpy hands them out are plain names here too, in files as in memory."""
-    graph = GroupGraph([0, 1], {(0, 1): 1}, positions={np.int64(0): (0, 0), np.int64(1): (1, 1)})
-    assert GroupGraph.from_json(graph.to_json()).positions == {0: (0, 0), 1: (1, 1)}
-
-
 HEAD = '"schema": "toporo.graph/1", "groups": ["a", "b"]'
 
 
@@ -304,6 +270,9 @@ HEAD = '"schema": "toporo.graph/1", "groups": ["a", "b"]'
         (f'{{{HEAD}, "edges": [], "positions": [["a", [1]]]}}', r"damaged: .*of length 2, found 1, at positions"),
         (f'{{{HEAD}, "edges": [["a", "z", 1]]}}', r"'a'–'z' names 'z', which is not among the graph's groups"),
         (f'{{{HEAD}, "edges": [["a", "b", NaN]]}}', r"'a'–'b' has length nan"),
+        (f'{{{HEAD}, "edges": [], "positions": [["a", [0, 1e200]]]}}', "is not a pair of numbers within 1e"),
+        (f'{{{HEAD}, "edges": [], "bootstrap_edges": [["a", "b", [-1]]]}}', r"is damaged: .* > 0"),
+        (f'{{{HEAD}, "edges": [], "bootstrap_edges": [["a", "b", []], ["b", "a", [1]]]}}', "one length per resample"),
         (f'{{{HEAD}, "edges": [["a", "b", 1], ["a", "b", 2]]}}', r"'a'–'b' is given twice with different lengths"),
     ],
 )
@@ -330,34 +299,6 @@ def test_unreadable_json_files_are_named(content: bytes | None, message: str, tm
         GroupGraph.from_json(path)
 
 
-WHOLE = f'{HEAD}, "edges": [["a", "b", 1]]'
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f'{HEAD}, "edges": [["a", "b", {"9" * 5000}]]', r"not valid JSON \(Exceeds the limit"),
-        (f'{HEAD}, "edges": [["a", "b", {10**400}]]', r"a number is larger than 1\.8e\+308"),
-        (f'{WHOLE}, "positions": [["a", [0, {10**400}]]]', r"a number is larger than 1\.8e\+308"),
-        (f'{WHOLE}, "positions": [["a", [0, "1"]]]', r"expected a number, found text, at positions\[0\]\[1\]\[1\]"),
-        (f'{WHOLE}, "positions": [["a", [0, 1e200]]]', r"position of 'a' is not a pair of numbers within 1e\+100"),
-        (f'{WHOLE}, "positions": [["a", [0, 1]], ["a", [1, 1]]]', r"positions: a group is there twice"),
-        (f'{WHOLE}, "origin": {{"details": [1]}}', r"expected a mapping, found a list, at origin\.details"),
-        (f'{WHOLE}, "origin": {{"details": {{"x": {"[" * 100}{"]" * 100}}}}}', r"lists within lists, more than 64"),
-        (f'{WHOLE}, "more": {"[" * 100_000}', r"not valid JSON \(lists within lists without end\)"),
-        (f'{WHOLE}, "origin": {{"kind": "\\ud800"}}', r"is not text in UTF-8"),
-        (f'{WHOLE}, "origin": {{"kind": "\ud800"}}', r"is no text"),
-    ],
-    ids=[
-        *("5000 digits", "length of 10**400", "position of 10**400", "text position", "far position", "twice"),
-        *("details a list", "nested", "nested without end", "half a sign escaped", "half a sign"),
-    ],
-)  # fmt: skip
-def test_a_stranger_s_graph_is_refused_with_the_reason(text: str, message: str) -> None:
-    with pytest.raises(GraphError, match=message):
-        GroupGraph.from_json(f"{{{text}}}")
-
-
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "."])
 def test_what_is_no_name_of_a_file_is_a_graph_error(name: str) -> None:
     with pytest.raises(GraphError, match="cannot read the graph file"):
@@ -370,13 +311,6 @@ def test_what_is_no_name_of_a_file_is_a_graph_error(name: str) -> None:
 def test_positions_are_pairs_of_numbers(positions: Any) -> None:
     with pytest.raises(GraphError, match="position of 'a'"):
         GroupGraph("ab", {("a", "b"): 1}, positions=positions)
-
-
-def test_a_length_beyond_double_precision_is_a_graph_error() -> None:
-    with pytest.raises(GraphError, match="is not a number"):
-        GroupGraph.from_edges([("a", "b", 10**400)])
-    with pytest.raises(GraphError, match="a length is positive and finite"):
-        GroupGraph("ab", {("a", "b"): 10**400})
 
 
 # ---------------------------------------------------------------------- bad input
@@ -464,11 +398,6 @@ def test_unknown_groups_are_listed_beside_those_of_the_graph(call: Any, chain: G
         GroupMismatchError, match=r"not in the graph: 'XX', 'YY'\. The graph has 4 groups: 'IN', 'NY', 'OH', 'PA'"
     ):
         call(chain)
-
-
-def test_rounding_does_not_make_a_matrix_asymmetric() -> None:
-    matrix = np.array([[0, 0.1 + 0.2], [0.3, 0]])
-    assert len(GroupGraph.from_adjacency(matrix, names="ab").edges) == 1
 
 
 def test_one_name_given_as_text_is_not_taken_apart() -> None:

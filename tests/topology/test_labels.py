@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 
 import networkx as nx
 import numpy as np
@@ -74,22 +73,6 @@ def test_names_are_placed_for_the_picture_that_is_made() -> None:
         counts.append(len(shown(ax)))
     assert counts[0] > 2 * counts[1]
     assert abs(counts[0] - counts[2]) <= 3
-
-
-def test_a_picture_can_be_copied() -> None:
-    figure = Figure(figsize=(6, 5))
-    graph_of(15, SHORT, placed=True).plot(figure.subplots())
-    again = pickle.loads(pickle.dumps(figure))  # our own
-    check(again.axes[0])
-    assert len(shown(again.axes[0])) == 15
-
-
-def test_important_names_come_first() -> None:
-    graph = graph_of(200, LONG, placed=True)
-    largest = dict.fromkeys(graph.names[100:110], 1.0)
-    ax = graph.plot(Figure(figsize=(8, 6.5)).subplots(), sizes=largest)
-    ax.figure.draw_without_rendering()
-    assert {name[:3] for name in largest} <= {text.get_text()[:3] for text in shown(ax)}
 
 
 def test_names_on_pages_keep_apart_too() -> None:

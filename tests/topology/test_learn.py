@@ -333,17 +333,6 @@ def test_one_seed_gives_one_file_and_another_seed_another() -> None:
     assert files[0] != files[2]
 
 
-def test_distances_of_groups_drawn_anew_scatter_about_those_as_given() -> None:
-    prepared = GroupDiffusion.prepare(*chain(), scales=6)
-    found = resample(prepared, 20)
-    distances = prepared.distances()
-    matrices = [draw.matrix for draw in found]
-    middle, spread = np.mean(matrices, axis=0), np.std(matrices, axis=0, ddof=1)
-    pairs = np.triu_indices(5, 1)
-    assert (spread[pairs] > 0).all()
-    assert (np.abs(middle - distances.matrix)[pairs] < 3 * spread[pairs]).all()
-
-
 def test_contrast_by_hand() -> None:
     """Distances 1, 2, 3 have a standard deviation of 1; draws that differ by 2 have one of √2."""
     given_distances = distances({"ab": 1.0, "bc": 2.0, "ac": 3.0})

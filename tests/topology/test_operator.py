@@ -14,7 +14,7 @@ from scipy import sparse
 from toporo.errors import DataError
 from toporo.topology import operator
 from toporo.topology.kernel import dense_affinity, knn_affinity
-from toporo.topology.operator import DiffusionOperator, check_kernel, permuted, reordered
+from toporo.topology.operator import DiffusionOperator, check_kernel, reordered
 
 quick = settings(deadline=None, max_examples=40)
 
@@ -62,19 +62,6 @@ def test_the_symmetric_form_walks_as_the_walk_does(form: Any, steps: int) -> Non
     np.testing.assert_allclose(found.leave[:, None] * moved, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_parts_by_their_definitions(form: Any) -> None:
-    found = DiffusionOperator.from_kernel(form(kernel()))
-    q = kernel().sum(axis=1)
-    density = (kernel() / q[:, None] / q[None, :]).sum(axis=1)
-    np.testing.assert_allclose(found.density, density, rtol=1e-13)
-    np.testing.assert_allclose(dense_of(found), dense_of(found).T, rtol=1e-14)
-    np.testing.assert_array_equal(found.weights, 1.0)
-    assert len(found) == 12
-    assert found.nonzeros == 144
-    assert found.is_sparse == (form is sparse.csr_array)
-
-
 @quick
 @given(hnp.arrays(float, (6, 6), elements=st.floats(0, 1)), hnp.arrays(np.int64, 6, elements=st.integers(1, 9)))
 def test_the_spectrum_lies_within_one(values: np.ndarray, counts: np.ndarray) -> None:
@@ -107,14 +94,6 @@ def test_merging_coincident_points_changes_nothing(seed: int, counts: np.ndarray
     assert np.abs(values[:, 0] - values[:, 1]).sum() == pytest.approx(apart, rel=1e-9, abs=1e-14)
 
 
-@quick
-@given(st.integers(0, 999), hnp.arrays(np.int64, 8, elements=st.integers(1, 9)))
-def test_in_and_out_again_counts_the_points(seed: int, counts: np.ndarray) -> None:
-    found = DiffusionOperator.from_kernel(kernel(8, seed), counts.astype(float))
-    np.testing.assert_allclose(found.enter * found.leave, counts, rtol=1e-14)
-    np.testing.assert_allclose(found.enter / found.leave, found.density, rtol=1e-14)
-
-
 # ---------------------------------------------------------------------- pieces
 
 
@@ -122,12 +101,6 @@ def test_in_and_out_again_counts_the_points(seed: int, counts: np.ndarray) -> No
 def test_pieces_are_numbered_by_their_size(form: Any) -> None:
     found = DiffusionOperator.from_kernel(form(path([2, 4, 3])))
     assert found.pieces().tolist() == [2, 2, 0, 0, 0, 0, 1, 1, 1]
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("whole", [path([5]), kernel(5)], ids=["chain", "complete"])
-def test_one_piece_is_number_zero(form: Any, whole: np.ndarray) -> None:
-    assert DiffusionOperator.from_kernel(form(whole)).pieces().tolist() == [0] * 5
 
 
 def test_far_points_of_a_dense_kernel_are_in_pieces() -> None:
@@ -158,21 +131,7 @@ def test_a_dense_kernel_with_little_left_becomes_sparse_and_acts_the_same() -> N
     np.testing.assert_allclose(found.symmetric.toarray(), moved, rtol=1e-12, atol=1e-25)
 
 
-def test_a_sparse_kernel_stays_sparse_with_all_of_its_entries() -> None:
-    given_kernel = sparse.csr_array(kernel())
-    assert DiffusionOperator.from_kernel(given_kernel).nonzeros == given_kernel.nnz
-
-
 # ---------------------------------------------------------------------- order
-
-
-def test_permuted_is_indexing_both_sides() -> None:
-    matrix = sparse.csr_array(kernel(40, density=0.1))
-    order = np.random.default_rng(2).permutation(40)
-    found = permuted(matrix, order)
-    np.testing.assert_array_equal(found.toarray(), matrix.toarray()[np.ix_(order, order)])
-    assert found.has_sorted_indices
-    assert all((np.diff(found.indices[a:b]) > 0).all() for a, b in zip(found.indptr, found.indptr[1:], strict=False))
 
 
 @pytest.mark.parametrize("by", ["kernel", "points"])
@@ -199,18 +158,6 @@ def test_a_reordered_kernel_has_the_same_densities_and_its_neighbours_nearer(
     np.testing.assert_allclose(moved.symmetric @ start[order], (plain.symmetric @ start)[order], rtol=1e-12)
 
 
-def test_small_and_dense_kernels_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = sparse.csr_array(kernel())
-    found, order = reordered(small)
-    assert found is small
-    assert order is None
-    monkeypatch.setattr(operator, "REORDER_ABOVE", 5)
-    dense = kernel()
-    found, order = reordered(dense)
-    assert found is dense
-    assert order is None
-
-
 # ---------------------------------------------------------------------- what a kernel must be
 
 
@@ -224,32 +171,11 @@ def test_the_callers_matrix_is_left_alone(form: Any) -> None:
     assert np.abs(dense_of(found) - before).max() > 0.01  # it was scaled, in a copy
 
 
-def test_a_checked_kernel_is_used_in_place() -> None:
-    given_kernel = kernel()
-    assert DiffusionOperator.from_kernel(given_kernel, checked=True).symmetric is given_kernel
-
-
-def test_entries_given_twice_are_added_up_and_the_original_keeps_both() -> None:
-    rows, columns = [0, 0, 1, 1, 1, 0], [0, 1, 0, 1, 1, 1]
-    given_kernel = sparse.coo_array(([1.0, 0.25, 0.5, 1.0, 2.0, 0.25], (rows, columns)), shape=(2, 2))
-    found = check_kernel(given_kernel)
-    assert found.toarray().tolist() == [[1.0, 0.5], [0.5, 3.0]]
-    assert found.nnz == 4
-    assert given_kernel.nnz == 6
-
-
 def test_entries_given_twice_in_csr_are_added_up_before_they_are_judged() -> None:
     """-1 + 2 is 1; and the caller's arrays stay."""
     twice = sparse.csr_array((np.array([-1.0, 2.0, 1.0]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
     assert check_kernel(twice).toarray().tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert twice.data.tolist() == [-1.0, 2.0, 1.0]
-
-
-@pytest.mark.parametrize("dtype", [bool, np.int32, np.float32, object])
-def test_numbers_of_any_type_are_read(dtype: Any) -> None:
-    found = check_kernel(np.array([[1, 0], [0, 1]], dtype=dtype))
-    assert found.dtype == np.float64
-    assert found.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toporo.choice.penalty import PriorMaker
-from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
+from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import Groups
 from toporo.topology import GroupGraph, Origin, Prior, make_prior
 
@@ -41,12 +41,6 @@ def test_the_default_is_the_prior_of_the_estimators(test: str | None, measure: s
     assert prior.weights == pytest.approx(dict.fromkeys("abc", 1 / 6) | {top: 2 / 3})
     assert (prior.measure, prior.normalization, prior.uniform_share) == (measure, "sum", 0.5)
     assert prior == PriorMaker("auto", CHAIN, with_test=test is not None).prior(Groups("abc"), test)
-
-
-@pytest.mark.parametrize("test", [None, "xy"])
-def test_the_default_has_at_least_two_groups_in_effect(test: str | None) -> None:
-    star = GroupGraph.from_edges([("c", name) for name in "abdefghx"] + [("x", "y")])
-    assert star.prior("abcdefgh", test).effective_groups > 2
 
 
 @on_few_groups
@@ -183,12 +177,6 @@ def test_a_prior_with_fewer_than_two_groups_in_effect_warns() -> None:
     assert prior.normalization == "softmax"
 
 
-def test_two_groups_in_effect_do_not_warn() -> None:
-    line = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "d")])
-    assert line.prior("abcd", measure="betweenness", normalization="sum").effective_groups == pytest.approx(2)
-    assert line.prior("ab", "d", measure="betweenness", temperature=0.01)["b"] == 1.0  # of two groups, one may count
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -226,17 +214,6 @@ def test_effective_groups_run_from_one_to_m() -> None:
     prior = Prior.uniform(["b", "a", "c", "a"])
     assert prior.weights == pytest.approx(dict.fromkeys("abc", 1 / 3))
     assert (prior.measure, prior.saw, prior.effective_groups) == ("uniform", (), pytest.approx(3))
-
-
-def test_item_is_by_plain_name() -> None:
-    prior = Prior.from_weights({np.int64(1): 3, 2: 1})
-    assert prior[1] == prior[np.int64(1)] == 0.75
-    assert prior.groups.names == (1, 2)
-
-
-def test_a_stranger_is_an_error_of_ours() -> None:
-    with pytest.raises(TopoRoError, match="'z'"):
-        Prior.uniform("ab")["z"]
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,6 @@ import pytest
 from toporo.topology.states import STATES, state_codes, state_places
 
 
-def test_there_are_fifty_states_and_the_district() -> None:
-    assert len(STATES) == 51
-
-
-def test_west_is_left_and_north_is_up() -> None:
-    west, east, south, north = (STATES[code] for code in ("WA", "ME", "TX", "ND"))
-    assert west[1] < east[1]
-    assert south[2] < north[2]
-
-
 def test_no_two_states_lie_at_one_place() -> None:
     places = list(state_places(STATES).values())
     assert min(math.dist(a, b) for i, a in enumerate(places) for b in places[:i]) > 12
