@@ -288,6 +288,7 @@ def test_classes_come_back_as_they_were(labels):
     y = np.array(labels)[rows.y]
     found = fit(rows._replace(y=y), penalty=0.1)
     assert found.classes == tuple(sorted(labels))
+    assert [type(label) for label in found.classes] == [type(label) for label in sorted(labels)]
     assert found.predict(rows.x).dtype == y.dtype
     assert (found.predict(rows.x) == y).mean() > 0.6
     chances = found.predict_proba(rows.x)

@@ -213,22 +213,6 @@ def test_constrained_l2_stays_inside_and_uses_the_whole_radius(array, problem):
     assert used >= radius * (1 - 1e-6) - 1e-15 or found @ lags <= 1e-12
 
 
-@pytest.mark.parametrize(
-    ("losses", "prior", "radius", "expected"),
-    [
-        ([0.0, 0.0, 0.0, 0.0, 1.0], [0, 0, 1, 0, 0], 1.5, [0, 0, 0, 0, 1]),
-        ([0.0, 0.0, 0.0, 0.0, 1.0], [0, 0, 1, 0, 0], 1.0, [0, 0, 0, 0, 1]),
-        ([-4.0, 0.0], [1, 0], 0.25, [1 - math.sqrt(0.25), math.sqrt(0.25)]),
-        ([2.0, 2.0 - 1e-13, 2.0 - 1e-13, 0.0], [0, 0, 1, 0], 1e-12, [1e-6, 0, 1 - 1e-6, 0]),
-    ],
-    ids=["past the vertex", "to the vertex", "two groups", "nearly equal"],
-)
-def test_constrained_l2_from_a_vertex(array, losses, prior, radius, expected):
-    """A prior of one group: the others enter at once."""
-    found = np.asarray(constrained_response(array(losses), array(np.array(prior, dtype=float)), radius))
-    assert_allclose(found, expected, atol=1e-14, rtol=1e-9)
-
-
 def test_one_prior_serves_many_losses_and_the_other_way_round(array):
     rng = np.random.default_rng(0)
     losses, priors = rng.normal(size=(4, 3)), rng.dirichlet(np.ones(3), 4)

@@ -127,13 +127,13 @@ class KullbackLeibler(Divergence):
         distributions: no term is negative, and near the prior none drowns in rounding.
         """
         xp = array_namespace(q, p)
-        known = p > 0
-        ratio = xp.where(known, (q - p) / xp.where(known, p, xp.ones_like(p)), xp.zeros_like(q - p))
+        supported = p > 0
+        ratio = xp.where(supported, (q - p) / xp.where(supported, p, xp.ones_like(p)), xp.zeros_like(q - p))
         inside = ratio > -1.0
         grown = xp.where(inside, (1.0 + ratio) * xp.log1p(xp.where(inside, ratio, xp.zeros_like(ratio))), 0.0 * ratio)
         terms = p * xp.clip(grown - ratio, min=0.0)
         infinite = xp.full_like(terms, math.inf)
-        return xp.sum(xp.where((q > 0) & ~known, infinite, terms), axis=-1)
+        return xp.sum(xp.where((q > 0) & ~supported, infinite, terms), axis=-1)
 
     @staticmethod
     def gradient(q: Any, p: Any) -> Any:

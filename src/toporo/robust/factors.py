@@ -104,9 +104,9 @@ class GroupFactors:
         """
         present, inverse = np.unique(codes, return_inverse=True)
         groups = Groups(names[code] for code in present)
-        own = groups.encode([names[code] for code in present])
+        new_codes = groups.encode([names[code] for code in present])
         x = np.column_stack([*inputs.values()]) if inputs else np.zeros((len(codes), 0))
-        factors = cls._of(x, targets, GroupIds(own[inverse], groups), weights)
+        factors = cls._of(x, targets, GroupIds(new_codes[inverse], groups), weights)
         return replace(factors, columns=tuple(inputs))
 
     @classmethod
@@ -247,14 +247,14 @@ class GroupFactors:
         if (groups, tuple(columns)) == (self.groups, self.columns):
             return self
         number_of = {name: number for number, name in enumerate(columns)}
-        own = np.array([0, *(1 + number_of[name] for name in self.columns)])
+        kept = np.array([0, *(1 + number_of[name] for name in self.columns)])
         at, m, d = groups.encode(self.groups), len(groups), len(columns)
         arrays = {"rows": np.zeros(m), "squares": np.zeros(m), "residual": np.zeros((m, self.outputs))}
         for name, array in arrays.items():
             array[at] = getattr(self, name)
         roots, targets = np.zeros((m, d + 1, d + 1)), np.zeros((m, d + 1, self.outputs))
-        roots[np.ix_(at, np.arange(len(own)), own)] = self.roots
-        targets[at, : len(own)] = self.targets
+        roots[np.ix_(at, np.arange(len(kept)), kept)] = self.roots
+        targets[at, : len(kept)] = self.targets
         return GroupFactors(groups, tuple(columns), roots=roots, targets=targets, **arrays)
 
     def select(self, groups: npt.NDArray[np.intp]) -> GroupFactors:
@@ -318,9 +318,9 @@ def _batches(
         alike = np.flatnonzero(classes == size)
         step = max(1, CELLS // (int(size) * width))
         for spans in np.split(alike, range(step, len(alike), step)):
-            places = np.arange(int(lengths[spans].max()))
-            inside = places < lengths[spans, None]
-            members = order[np.minimum(starts[spans, None] + places, len(order) - 1)]
+            numbers = np.arange(int(lengths[spans].max()))
+            inside = numbers < lengths[spans, None]
+            members = order[np.minimum(starts[spans, None] + numbers, len(order) - 1)]
             batches.append((spans, np.where(inside, members, -1)))
     return owner, batches
 
@@ -359,7 +359,7 @@ def _triangle(rows: Array, d: int) -> tuple[Array, Array]:
     if n <= d:  # the rows themselves are a root
         inner[:, :n] = rows
         return inner, np.zeros((count, width - d))
-    factor = np.stack([_tall(own) for own in rows]) if width and n >= TALL * width else _householder(rows)
+    factor = np.stack([_tall(matrix) for matrix in rows]) if width and n >= TALL * width else _householder(rows)
     inner[:] = factor[:, :d]
     return inner, np.einsum("grk,grk->gk", factor[:, d:, d:], factor[:, d:, d:])
 

@@ -90,7 +90,7 @@ class FittedModel:
 class KrigedFit:
     """The nested models, weighted by their evidence.
 
-    Methods take ``means``, ``vectors`` and ``own`` as those of :class:`~toporo.robust.likelihood.Solved` do, of groups
+    Methods take ``means``, ``vectors`` and ``trained`` as those of :class:`~toporo.robust.likelihood.Solved` do, of groups
     or of the group of each row.
 
     Attributes
@@ -119,30 +119,34 @@ class KrigedFit:
         """s² of each output, mean over the models."""
         return np.asarray(sum(weight * solved.noise for solved, weight in self.counting))
 
-    def coefficients(self, means: Array, vectors: Array, own: Any) -> Array:
+    def coefficients(self, means: Array, vectors: Array, trained: Any) -> Array:
         """Return θ of groups: intercept at the group's mean and slopes, (groups, d + 1, outputs)."""
-        return np.asarray(sum(weight * solved.coefficients(means, vectors, own) for solved, weight in self.counting))
+        return np.asarray(
+            sum(weight * solved.coefficients(means, vectors, trained) for solved, weight in self.counting)
+        )
 
-    def values(self, x: Array, means: Array, vectors: Array, own: Any) -> Array:
+    def values(self, x: Array, means: Array, vectors: Array, trained: Any) -> Array:
         """Return the means of the values of rows, (rows, outputs)."""
-        weights, by_model = self._by_model(x, means, vectors, own)
+        weights, by_model = self._by_model(x, means, vectors, trained)
         return np.tensordot(weights, by_model, axes=1)
 
-    def moments(self, x: Array, means: Array, vectors: Array, own: Any) -> tuple[Array, Array]:
+    def moments(self, x: Array, means: Array, vectors: Array, trained: Any) -> tuple[Array, Array]:
         """Return mean and variance of the values of rows without their noise, (rows, outputs) each."""
-        weights, by_model = self._by_model(x, means, vectors, own)
+        weights, by_model = self._by_model(x, means, vectors, trained)
         centre = np.tensordot(weights, by_model, axes=1)
         variances = [
-            solved.variances(solved.layout.terms(x, means), means, vectors, own)[:, None] * solved.noise
+            solved.variances(solved.layout.terms(x, means), means, vectors, trained)[:, None] * solved.noise
             + (values - centre) ** 2
             for (solved, _), values in zip(self.counting, by_model, strict=True)
         ]
         return centre, np.tensordot(weights, variances, axes=1)
 
-    def _by_model(self, x: Array, means: Array, vectors: Array, own: Any) -> tuple[Array, Array]:
+    def _by_model(self, x: Array, means: Array, vectors: Array, trained: Any) -> tuple[Array, Array]:
         """Return the weights of the models that have weight, and the values of rows by each."""
         z = np.column_stack([np.ones(len(x)), x - means])
-        values = [np.einsum("nj,njk->nk", z, solved.coefficients(means, vectors, own)) for solved, _ in self.counting]
+        values = [
+            np.einsum("nj,njk->nk", z, solved.coefficients(means, vectors, trained)) for solved, _ in self.counting
+        ]
         return np.array([weight for _, weight in self.counting]), np.array(values)
 
     def without(self, gone: npt.NDArray[np.bool_]) -> KrigedFit:

@@ -188,7 +188,7 @@ class Solved:
     r"""The model at given parameters.
 
     Rows and groups are described by ``means`` and ``vectors``, the mean inputs of a group and its row of the modes'
-    vectors, and ``own``, the number of the training group, or -1 for a group never trained on.
+    vectors, and ``trained``, the number of the training group, or -1 for a group never trained on.
 
     Attributes
     ----------
@@ -213,26 +213,26 @@ class Solved:
     shapes: Array
     pull: Array
 
-    def coefficients(self, means: Array, vectors: Array, own: Any) -> Array:
+    def coefficients(self, means: Array, vectors: Array, trained: Any) -> Array:
         """Return θ of groups: intercept at the group's mean and slopes, (groups, d + 1, outputs)."""
-        theta, inside = self.layout.spread(self.scale[:, None] * self.eta, means, vectors), own >= 0
-        theta[inside] += self.independent[:, None] * self.pull[own[inside]]
+        theta, inside = self.layout.spread(self.scale[:, None] * self.eta, means, vectors), trained >= 0
+        theta[inside] += self.independent[:, None] * self.pull[trained[inside]]
         if not self.layout.centred:
             theta[:, 0] += np.einsum("gj,gjk->gk", means, theta[:, 1:])
         return theta
 
-    def variances(self, z: Array, means: Array, vectors: Array, own: Any, *, apart: bool = False) -> Array:
+    def variances(self, z: Array, means: Array, vectors: Array, trained: Any, *, apart: bool = False) -> Array:
         r"""Return the variance of :math:`z^\top \theta_g` given the rows, over s².
 
         Parameters
         ----------
         z : (rows, d + 1).
-        means, vectors, own : of the group of each row.
+        means, vectors, trained : of the group of each row.
         apart : whether to leave out the effects that all groups have in common.
         """
-        inside, scaled = own >= 0, self.independent * z
+        inside, scaled = trained >= 0, self.independent * z
         explained = np.zeros_like(z)  # of a group's independent part, by its rows
-        explained[inside] = np.einsum("nij,nj->ni", self.shapes[own[inside]], scaled[inside])
+        explained[inside] = np.einsum("nij,nj->ni", self.shapes[trained[inside]], scaled[inside])
         shared = self._rows(z, means, vectors, apart=apart) - self._rows(explained, means, vectors)
         return np.asarray(
             np.einsum("ni,ni->n", shared @ self.inverse, shared) + np.einsum("nj,nj->n", scaled, z - explained)

@@ -130,8 +130,8 @@ def row_losses(scores: Array, classes: npt.NDArray[np.integer]) -> Array:
     if scores.shape[1] == 1:
         return np.asarray(np.logaddexp(0.0, np.where(classes == 1, -scores[:, 0], scores[:, 0])))
     top = scores.max(axis=1)
-    own = np.take_along_axis(scores, classes[:, None], axis=1)[:, 0]
-    return np.asarray(np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own)
+    observed = np.take_along_axis(scores, classes[:, None], axis=1)[:, 0]
+    return np.asarray(np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - observed)
 
 
 def block_derivatives(block: RowBlock, theta: Array, m: int) -> Sums:
@@ -246,8 +246,8 @@ class LogisticLosses(GroupLosses):
         Only for rows in memory.
         """
         groups = Groups(names)
-        own = self.groups.encode(groups)
-        counts, rows = self.counts[own], self.memory.select(own)
+        codes = self.groups.encode(groups)
+        counts, rows = self.counts[codes], self.memory.select(codes)
         return type(self)(groups, counts, self.input_shift, 0.0, self.intercept, self.classes, rows)
 
     def coefficients(self, theta: Array) -> tuple[Array, Array]:
@@ -274,7 +274,7 @@ class LogisticLosses(GroupLosses):
         """Evaluate a model, by a pass over the rows when a value is first asked for."""
         return _LogisticPoint(self, theta)
 
-    def excess(self, point: Point, q: Array, pull: Array) -> float:
+    def suboptimality(self, point: Point, q: Array, ridge: Array) -> float:
         r"""By Fenchel's inequality, at the model whose intercept is best for q and whose weights W are as they are.
 
         There the intercept's gradient is zero and the loss is at most :math:`\|\nabla_W L\|^2 / 2r` above its least,
@@ -283,9 +283,9 @@ class LogisticLosses(GroupLosses):
         best = self._best_intercept(point, q) if self.intercept else point
         if best is None:
             return math.inf
-        gradient = (q @ best.jacobian).reshape(pull.shape) + pull * best.theta
-        held = pull > 0
-        return float(q @ (point.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / pull[held]))
+        gradient = (q @ best.jacobian).reshape(ridge.shape) + ridge * best.theta
+        held = ridge > 0
+        return float(q @ (point.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / ridge[held]))
 
     def _best_intercept(self, point: Point, q: Array) -> Point | None:
         """Newton's method on the intercept alone, until its gradient is rounding; None if it does not get there."""
@@ -301,13 +301,13 @@ class LogisticLosses(GroupLosses):
             step *= min(1.0, max(3.0, 0.5 * np.abs(here.theta[-1]).max()) / np.abs(step).max())
             move = np.vstack([np.zeros((len(here.theta) - 1, len(step))), step])
             most = float(q @ here.losses) * (1.0 + 1e-14)  # near the end the loss moves by less than rounding
-            t, there = 1.0, self.at(here.theta + move)
-            while t > 1e-6 and q @ there.losses > most:
+            t, nearer = 1.0, self.at(here.theta + move)
+            while t > 1e-6 and q @ nearer.losses > most:
                 t *= 0.5
-                there = self.at(here.theta + t * move)
+                nearer = self.at(here.theta + t * move)
             if t <= 1e-6:
                 return here if np.abs(gradient).max() <= 1e3 * INTERCEPT_SLACK else None
-            here = there
+            here = nearer
         return None
 
 

@@ -88,7 +88,7 @@ class GroupLosses(ABC):
     target_shift: Array | float
     intercept: bool
 
-    #: Whether a step costs much more than losses along its line, and no less than :meth:`excess`.
+    #: Whether a step costs much more than losses along its line, and no less than :meth:`suboptimality`.
     cheap: ClassVar[bool] = False
 
     @property
@@ -101,11 +101,11 @@ class GroupLosses(ABC):
         """Evaluate a model."""
 
     @abstractmethod
-    def excess(self, point: Point, q: Array, pull: Array) -> float:
+    def suboptimality(self, point: Point, q: Array, ridge: Array) -> float:
         r"""Bound how far the loss at a point is above the least of any model, under weights q and the ridge.
 
         The loss is :math:`L(\theta) = \sum_e q_e \ell_e(\theta) + \frac12\langle\theta, r \odot \theta\rangle` with
-        r = ``pull`` (D × k).
+        r = ``ridge`` (D × k).
         """
 
     def coefficients(self, theta: Array) -> tuple[Array, Array]:
@@ -178,9 +178,9 @@ class SquaredLosses(GroupLosses):
     def select(self, names: Iterable[Name]) -> Self:
         """Return the losses of some of the groups; shifts stay, so a model is worth the same here and there."""
         groups = Groups(names)
-        own = self.groups.encode(groups)
-        arrays = (self.gram[own], self.cross[own], self.square[own])
-        return type(self)(groups, self.counts[own], self.input_shift, self.target_shift, self.intercept, *arrays)
+        codes = self.groups.encode(groups)
+        arrays = (self.gram[codes], self.cross[codes], self.square[codes])
+        return type(self)(groups, self.counts[codes], self.input_shift, self.target_shift, self.intercept, *arrays)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -196,10 +196,10 @@ class SquaredLosses(GroupLosses):
         size, outputs = self.shape
         return (self.gram.reshape(-1, size) @ theta).reshape(-1, size, outputs)
 
-    def excess(self, point: Point, q: Array, pull: Array) -> float:
+    def suboptimality(self, point: Point, q: Array, ridge: Array) -> float:
         r"""Exactly :math:`\frac12 \langle g, H^{-1} g\rangle`: the loss is quadratic, with gradient g and Hessian H."""
-        gradient = (q @ point.jacobian).reshape(self.shape) + pull * point.theta
-        hessian = point.hessian(q) + np.diag(pull[:, 0])
+        gradient = (q @ point.jacobian).reshape(self.shape) + ridge * point.theta
+        hessian = point.hessian(q) + np.diag(ridge[:, 0])
         _, solved, failed = dposv(hessian, gradient)
         if not failed:
             return 0.5 * float(np.sum(gradient * solved))

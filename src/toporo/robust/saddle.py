@@ -15,7 +15,7 @@ with J the groups' gradients and w the mobility of the best response.
 
 **Certificate.** F at any :math:`\theta` is an upper bound of the saddle value, and
 :math:`G(q) = \min_\theta L(\theta, q) - \lambda D(q\|p)` at any q a lower one. The losses bound how far L is above its
-least value (:meth:`~toporo.robust.losses.GroupLosses.excess`), which gives G without solving for it. On a ball no point
+least value (:meth:`~toporo.robust.losses.GroupLosses.suboptimality`), which gives G without solving for it. On a ball no point
 is below the lowest of the tangent plane: L is at most :math:`\langle g, \theta\rangle + R\|g\|` above its least, g its
 gradient. The difference of the two bounds is reported, and decides when to stop.
 
@@ -140,9 +140,10 @@ class SaddleProblem:
         self.ball_radius = ball_radius
         self.support = np.arange(len(prior)) if divergence.bounded else np.flatnonzero(prior > 0)
         self.prior = prior[self.support]
-        self.pull = np.full(losses.shape, 2.0 * ridge)
+        #: Second derivatives of the ridge.
+        self.ridge = np.full(losses.shape, 2.0 * ridge)
         if losses.intercept:
-            self.pull[-1] = 0.0
+            self.ridge[-1] = 0.0
         self.floor = max(FLOOR * float(np.max(losses.at(np.zeros(losses.shape)).losses)), float(np.finfo(float).tiny))
 
     # ------------------------------------------------------------ strategies
@@ -221,8 +222,8 @@ class SaddleProblem:
             penalty = guess
             if penalty < FLOOR * widest:  # even without a penalty q stays inside
                 free = self.penalised(0.0, found)
-                steps, own = steps + free.steps, free.q[self.support]
-                if float(self.divergence.value(own, self.prior)) <= radius:
+                steps += free.steps
+                if float(self.divergence.value(free.q[self.support], self.prior)) <= radius:
                     return replace(free, steps=steps)
                 best = min([best, *self._within(free.point, q, radius, 0.0)], key=lambda saddle: saddle.gap)
                 break
@@ -232,16 +233,19 @@ class SaddleProblem:
         """Certify a point of the constrained problem, by its best response and by q drawn into the radius."""
         losses = point.losses[self.support]
         worst = constrained_response(losses, self.prior, radius, self.divergence)
-        value, distance = float(worst @ losses) + self._ridge(point.theta), float(self.divergence.value(q, self.prior))
+        value, distance = (
+            float(worst @ losses) + self._ridge_of(point.theta),
+            float(self.divergence.value(q, self.prior)),
+        )
         inside = q
         if distance > radius:  # D is convex and zero at the prior
             inside = self.prior + max(math.sqrt(radius / distance), radius / distance) * (q - self.prior)
             if float(self.divergence.value(inside, self.prior)) > radius:
                 inside = self.prior + (radius / distance) * (q - self.prior)
-        gaps = [max(float((worst - own) @ losses), 0.0) + self._excess(point, own) for own in (worst, inside)]
+        gaps = [max(float((worst - q) @ losses), 0.0) + self._suboptimality(point, q) for q in (worst, inside)]
         return [
-            Saddle(point, self.over_all(own), value, gap, penalty, 0)
-            for own, gap in zip((worst, inside), gaps, strict=True)
+            Saddle(point, self.over_all(q), value, gap, penalty, 0)
+            for q, gap in zip((worst, inside), gaps, strict=True)
         ]
 
     # ------------------------------------------------------------ Newton's method at one penalty
@@ -254,13 +258,13 @@ class SaddleProblem:
             jacobian = point.jacobian[self.support]
             gradient = self._gradient(point, q)
             if self._promising(gradient, value) or steps >= patience:
-                gap = self._excess(point, q)
+                gap = self._suboptimality(point, q)
                 if gap <= self._allowed(value) or steps >= patience:
                     break
             step = self._direction(point, q, gradient, inner.bend(jacobian, q)).reshape(self.losses.shape)
             found = self._line_search(point, step, inner, value, gradient)
             if found is None:
-                gap = self._excess(point, q)
+                gap = self._suboptimality(point, q)
                 break
             point, q, value = found
             steps += 1
@@ -282,11 +286,11 @@ class SaddleProblem:
             best, q, reached = self._best_along(line, ts, point.theta, step, inner)
             if reached < value - 1e-4 * best * decrease:
                 return line.point(best), q, reached
-        there = line.point(1.0)
-        whole, reached_whole = self._worst(there, inner)
-        settled = reached_whole <= value + 1e-13 * abs(value)
-        if settled and np.linalg.norm(self._gradient(there, whole)) <= 0.5 * np.linalg.norm(gradient):
-            return there, whole, reached_whole
+        end = line.point(1.0)
+        q, reached = self._worst(end, inner)
+        settled = reached <= value + 1e-13 * abs(value)
+        if settled and np.linalg.norm(self._gradient(end, q)) <= 0.5 * np.linalg.norm(gradient):
+            return end, q, reached
         return None
 
     def _best_along(
@@ -295,8 +299,8 @@ class SaddleProblem:
         """Return the distance at which F is least, with q and F there."""
         losses = line.losses(ts)[:, self.support]
         q = inner.respond(losses)
-        slope, bend = float(np.sum(self.pull * theta * step)), float(np.sum(self.pull * step**2))
-        ridge = self._ridge(theta) + ts * slope + 0.5 * ts**2 * bend
+        slope, bend = float(np.sum(self.ridge * theta * step)), float(np.sum(self.ridge * step**2))
+        ridge = self._ridge_of(theta) + ts * slope + 0.5 * ts**2 * bend
         reached = (q * losses).sum(axis=1) - inner.cost(q) + ridge
         best = int(np.argmin(reached))
         return float(ts[best]), q[best], float(reached[best])
@@ -311,16 +315,17 @@ class SaddleProblem:
         return replace(last, point=line.point(t)) if t else last
 
     def _gradient(self, point: Point, q: Array) -> Array:
-        return np.asarray(q @ point.jacobian[self.support] + (self.pull * point.theta).reshape(-1))
+        return np.asarray(q @ point.jacobian[self.support] + (self.ridge * point.theta).reshape(-1))
 
     def _direction(self, point: Point, q: Array, gradient: Array, bend: Array) -> Array:
         r"""Return Newton's direction, :math:`-(H + U^\top U)^{-1} g`, or that of the model's minimum on the ball."""
         size, outputs = self.losses.shape
         hessian = point.hessian(self.over_all(q))
         alike = len(hessian) < size * outputs or outputs == 1  # one matrix for every output
-        pull = self.pull[:, 0] if alike else self.pull.reshape(-1)
-        own = hessian.diagonal()
-        hessian = hessian + np.diag(pull + JITTER * np.where(own > 0, own, max(float(own.max()), self.floor)))
+        ridge = self.ridge[:, 0] if alike else self.ridge.reshape(-1)
+        diagonal = hessian.diagonal()
+        largest = max(float(diagonal.max()), self.floor)
+        hessian = hessian + np.diag(ridge + JITTER * np.where(diagonal > 0, diagonal, largest))
         if self.ball_radius is not None:
             whole, here = np.kron(hessian, np.eye(size * outputs // len(hessian))) + bend.T @ bend, point.theta.ravel()
             return minimum_on_ball(whole, whole @ here - gradient, self.ball_radius) - here
@@ -347,32 +352,32 @@ class SaddleProblem:
         """Return the best response, and F."""
         losses = point.losses[self.support]
         q = inner.respond(losses)
-        return q, float(q @ losses - inner.cost(q)) + self._ridge(point.theta)
+        return q, float(q @ losses - inner.cost(q)) + self._ridge_of(point.theta)
 
     def _judged(self, point: Point, q: Array, inner: _Inner) -> Saddle:
         """Certify a point and any weights."""
         losses = point.losses[self.support]
         worst = inner.respond(losses)
         highest = float(worst @ losses - inner.cost(worst))
-        gap = max(highest - float(q @ losses - inner.cost(q)), 0.0) + self._excess(point, q)
-        return Saddle(point, self.over_all(q), highest + self._ridge(point.theta), gap, inner.penalty, 0)
+        gap = max(highest - float(q @ losses - inner.cost(q)), 0.0) + self._suboptimality(point, q)
+        return Saddle(point, self.over_all(q), highest + self._ridge_of(point.theta), gap, inner.penalty, 0)
 
     def _promising(self, gradient: Array, value: float) -> bool:
         """Tell whether the gap is worth computing, which for logistic losses takes several passes over the rows."""
         if self.losses.cheap or self.ball_radius is not None:
             return True
-        pull = self.pull.reshape(-1)
-        held = pull > 0
-        return float(np.sum(gradient[held] ** 2 / pull[held])) <= 2.0 * self._allowed(value)
+        ridge = self.ridge.reshape(-1)
+        held = ridge > 0
+        return float(np.sum(gradient[held] ** 2 / ridge[held])) <= 2.0 * self._allowed(value)
 
-    def _excess(self, point: Point, q: Array) -> float:
+    def _suboptimality(self, point: Point, q: Array) -> float:
         if self.ball_radius is not None:
             gradient = q @ point.jacobian[self.support]
             return max(float(gradient @ point.theta.ravel()) + self.ball_radius * float(np.linalg.norm(gradient)), 0.0)
-        return max(self.losses.excess(point, self.over_all(q), self.pull), 0.0)
+        return max(self.losses.suboptimality(point, self.over_all(q), self.ridge), 0.0)
 
-    def _ridge(self, theta: Array) -> float:
-        return 0.5 * float(np.sum(self.pull * theta**2))
+    def _ridge_of(self, theta: Array) -> float:
+        return 0.5 * float(np.sum(self.ridge * theta**2))
 
     def _allowed(self, value: float) -> float:
         return max(self.tol * abs(value), self.floor)

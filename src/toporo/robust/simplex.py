@@ -55,15 +55,15 @@ def project_capped(values: Any, most: Any) -> Any:
     values = values - xp.max(values, axis=-1, keepdims=True)
     caps = most + xp.zeros_like(values)
     one = xp.ones_like(values)
-    places = xp.concat([values, values - caps], axis=-1)
-    order = xp.argsort(places, axis=-1, descending=True)
-    places = xp.take_along_axis(places, order, axis=-1)
+    breaks = xp.concat([values, values - caps], axis=-1)
+    order = xp.argsort(breaks, axis=-1, descending=True)
+    breaks = xp.take_along_axis(breaks, order, axis=-1)
     moving = xp.cumulative_sum(xp.take_along_axis(xp.concat([one, -one], axis=-1), order, axis=-1), axis=-1)
-    reached = xp.cumulative_sum(moving[..., :-1] * (places[..., :-1] - places[..., 1:]), axis=-1)
-    # The first place where the sum is one; where rounding keeps it below, the last.
-    there = xp.sum(xp.astype(reached < 1.0, xp.int64), axis=-1, keepdims=True)
-    there = xp.clip(there, max=reached.shape[-1] - 1)
-    last = xp.take_along_axis(places, there, axis=-1)
+    reached = xp.cumulative_sum(moving[..., :-1] * (breaks[..., :-1] - breaks[..., 1:]), axis=-1)
+    # The first break where the sum is one; where rounding keeps it below, the last.
+    piece = xp.sum(xp.astype(reached < 1.0, xp.int64), axis=-1, keepdims=True)
+    piece = xp.clip(piece, max=reached.shape[-1] - 1)
+    last = xp.take_along_axis(breaks, piece, axis=-1)
     inside = (values >= last) & (values - caps < last)  # between 0 and the cap on that line
     sums = xp.where(inside, values, xp.where(values >= last, caps, xp.zeros_like(values)))
     number = xp.clip(xp.sum(xp.astype(inside, values.dtype), axis=-1, keepdims=True), min=1.0)
