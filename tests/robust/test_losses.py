@@ -1,4 +1,4 @@
-"""Group losses are the means they claim to be, their derivatives are right, and ``suboptimality`` never promises too much."""
+"""Group losses are the means they claim to be, their derivatives are right, and their certificate is never too good."""
 
 import gc
 import weakref

@@ -90,8 +90,8 @@ class FittedModel:
 class KrigedFit:
     """The nested models, weighted by their evidence.
 
-    Methods take ``means``, ``vectors`` and ``trained`` as those of :class:`~toporo.robust.likelihood.Solved` do, of groups
-    or of the group of each row.
+    Methods take ``means``, ``vectors`` and ``trained`` as those of :class:`~toporo.robust.likelihood.Solved` do, of
+    groups or of the group of each row.
 
     Attributes
     ----------
@@ -121,9 +121,8 @@ class KrigedFit:
 
     def coefficients(self, means: Array, vectors: Array, trained: Any) -> Array:
         """Return θ of groups: intercept at the group's mean and slopes, (groups, d + 1, outputs)."""
-        return np.asarray(
-            sum(weight * solved.coefficients(means, vectors, trained) for solved, weight in self.counting)
-        )
+        by_model = [weight * solved.coefficients(means, vectors, trained) for solved, weight in self.counting]
+        return np.asarray(sum(by_model))
 
     def values(self, x: Array, means: Array, vectors: Array, trained: Any) -> Array:
         """Return the means of the values of rows, (rows, outputs)."""
@@ -144,10 +143,9 @@ class KrigedFit:
     def _by_model(self, x: Array, means: Array, vectors: Array, trained: Any) -> tuple[Array, Array]:
         """Return the weights of the models that have weight, and the values of rows by each."""
         z = np.column_stack([np.ones(len(x)), x - means])
-        values = [
-            np.einsum("nj,njk->nk", z, solved.coefficients(means, vectors, trained)) for solved, _ in self.counting
-        ]
-        return np.array([weight for _, weight in self.counting]), np.array(values)
+        models, weights = zip(*self.counting, strict=True)
+        values = [np.einsum("nj,njk->nk", z, solved.coefficients(means, vectors, trained)) for solved in models]
+        return np.array(weights), np.array(values)
 
     def without(self, gone: npt.NDArray[np.bool_]) -> KrigedFit:
         """Return the models, with the same variances, as if some of the training groups had not been seen.

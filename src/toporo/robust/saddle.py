@@ -15,9 +15,9 @@ with J the groups' gradients and w the mobility of the best response.
 
 **Certificate.** F at any :math:`\theta` is an upper bound of the saddle value, and
 :math:`G(q) = \min_\theta L(\theta, q) - \lambda D(q\|p)` at any q a lower one. The losses bound how far L is above its
-least value (:meth:`~toporo.robust.losses.GroupLosses.suboptimality`), which gives G without solving for it. On a ball no point
-is below the lowest of the tangent plane: L is at most :math:`\langle g, \theta\rangle + R\|g\|` above its least, g its
-gradient. The difference of the two bounds is reported, and decides when to stop.
+least value (:meth:`~toporo.robust.losses.GroupLosses.suboptimality`), which gives G without solving for it. On a ball
+no point is below the lowest of the tangent plane: L is at most :math:`\langle g, \theta\rangle + R\|g\|` above its
+least, g its gradient. The difference of the two bounds is reported, and decides when to stop.
 
 **Strategies**, tried in this order until the gap is small:
 
@@ -233,10 +233,8 @@ class SaddleProblem:
         """Certify a point of the constrained problem, by its best response and by q drawn into the radius."""
         losses = point.losses[self.support]
         worst = constrained_response(losses, self.prior, radius, self.divergence)
-        value, distance = (
-            float(worst @ losses) + self._ridge_of(point.theta),
-            float(self.divergence.value(q, self.prior)),
-        )
+        value = float(worst @ losses) + self._ridge_of(point.theta)
+        distance = float(self.divergence.value(q, self.prior))
         inside = q
         if distance > radius:  # D is convex and zero at the prior
             inside = self.prior + max(math.sqrt(radius / distance), radius / distance) * (q - self.prior)
