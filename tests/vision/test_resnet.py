@@ -1,4 +1,4 @@
-"""ResNet: torchvision's tensors, frozen statistics folded into the convolutions, dilation, styles, compilation."""
+"""ResNet: torchvision's tensors, frozen statistics folded into the convolutions, dilation, styles."""
 
 from dataclasses import replace
 
@@ -199,25 +199,6 @@ def test_initial_weights_follow_torchvision():
             assert (module.bias == 0).all()
             assert (module.running_var == 1).all()
     assert 0.9 * 512**-0.5 < network.fc.weight.abs().max() <= 512**-0.5
-
-
-# Compilation
-
-
-def test_a_second_network_of_the_same_kind_is_not_compiled_again():
-    graphs = []
-
-    def counting(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda model, x: model.features(x), backend=counting, fullgraph=True)
-    for seed in range(3):
-        network, x = ResNet(2, depth=18, seed=seed), draw(2, 3, 32, 32, seed=seed)
-        torch.testing.assert_close(compiled(network, x), network.features(x))
-    assert len(graphs) == 1
-    torch._dynamo.reset()
 
 
 # Errors

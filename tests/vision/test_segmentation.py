@@ -86,7 +86,7 @@ def test_mixed_precision_comes_close_and_trains(make):
 
 @every_network
 def test_compiles_whole_and_once_for_all_networks_of_an_architecture(make):
-    """Runs over seeds and methods build the same network again and again; compiling each anew would cost minutes."""
+    """Compiling the network of every run anew would cost minutes."""
     compiled = []
 
     def count(graph, _):
