@@ -13,7 +13,7 @@ import pytest
 from tests.tables.cases import RIVER, as_csv, river
 from toporo import GroupGraph
 from toporo.coordinates import read_coordinates
-from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
+from toporo.errors import DataError, GroupMismatchError, TopoRoWarning
 from toporo.tables import fit_table, load_model
 from toporo.topology.draw import layout
 
@@ -112,11 +112,6 @@ def test_a_model_keeps_them_and_is_the_same_model(tmp_path: Path) -> None:
         assert layout(model.graph) == expected
         assert layout(model.estimator.topology_) == expected
         assert list(model.predict(river(1))) == pytest.approx(list(plain.predict(river(1))))
-
-
-def test_without_a_graph_there_is_nothing_to_place() -> None:
-    with pytest.raises(SettingError, match=r"there is no graph: give one \(graph=, --graph\)"):
-        fit_table(river(), target="y", group="station", coordinates=TABLE)
 
 
 def test_commands_take_them(toporo: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,18 +149,6 @@ def test_every_kind_of_file(tmp_path: Path, suffix: str) -> None:
     assert as_graph(file) == as_graph(str(file)) == EXPECTED
 
 
-def test_a_packed_file_that_is_none_or_damaged(tmp_path: Path) -> None:
-    file = tmp_path / "edges.csv.gz"
-    file.write_text("a,b\n")
-    with pytest.raises(GraphError, match=r"cannot read .*edges\.csv\.gz"):
-        as_graph(file)
-    file.write_bytes(gzip.compress(b"a,b\n" * 100)[:-12])
-    with pytest.raises(GraphError, match=r"cannot read .*edges\.csv\.gz"):
-        as_graph(file)
-    with pytest.raises(GraphError, match="no file of a known kind"):
-        as_graph(tmp_path / "edges.json.gz")
-
-
 @pytest.fixture
 def csv_file(tmp_path: Path) -> Any:
     def write(content: str | bytes) -> Path:

@@ -12,7 +12,6 @@ import pytest
 
 from toporo.paper import BENCHMARKS
 from toporo.paper.domainbed import SPECS
-from toporo.paper.image_folder import ImageFolder
 from toporo.vision import NETWORKS, STYLES
 
 ROOT = Path(__file__).parents[1]
@@ -38,22 +37,6 @@ def test_networks_styles_and_methods_exist() -> None:
     assert all(f"`{style}`" in PAGE for style in STYLES)
     for listed in re.findall(r"--methods ([a-z0-9,.-]+)", PAGE):
         assert set(listed.split(",")) <= set(BENCHMARKS["pacs"].protocol.method_names)
-
-
-def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("PIL")
-    from tests.paper.tiny_images import write_tiny
-
-    cameras = ("new_camera", "old_camera", "other_camera")
-    write_tiny(tmp_path, ImageFolder("photos", "Photos", "photos", cameras))
-    monkeypatch.chdir(tmp_path)
-    (lines,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(lines.replace('"cuda"', '"cpu"'), names)
-    assert names["benchmark"].train == cameras[1:]
-    assert len(names["train"]) == 2 * 3 * 3
-    assert names["images"].shape == (3 * 3 * 3, 224, 224, 3)
-    assert (tmp_path / "decoded" / "photos-224").is_dir()
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "--out try" in c], ids=lambda c: c.split()[2])

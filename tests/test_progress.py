@@ -6,6 +6,7 @@ import io
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,82 +22,82 @@ class Terminal(io.StringIO):
         return True
 
 
-def run(total: int, show: Any) -> None:
-    with Progress("counting sheep", total, show) as bar:
-        bar.say("about to count")
-        for _ in range(total):
-            bar.step()
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
+    """Make standard error a terminal, from the call on: pytest captures it before."""
+
+    def replace() -> Terminal:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stderr", stream := Terminal())
+        return stream
+
+    return replace
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog: pytest.LogCaptureFixture) -> None:
+    """Lines for the log count."""
+    caplog.set_level(logging.INFO, "toporo")
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Time that passes by so many seconds whenever somebody looks."""
+def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let seconds pass; no others do."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
 
-    def tick(seconds: float) -> None:
-        now = iter(range(10**6))
-        monkeypatch.setattr(progress.time, "monotonic", lambda: seconds * next(now))
+    def pass_by(seconds: float) -> None:
+        now[0] += seconds
 
-    return tick
+    return pass_by
 
 
-def test_a_function_is_told_every_step(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "toporo")
+def run(total: int, show: Any, wait: Callable[[float], None] | None = None, seconds: float = 0.0) -> None:
+    with Progress("counting sheep", total, show) as bar:
+        bar.say("about to count")
+        for _ in range(total):
+            if wait is not None:
+                wait(seconds)
+            bar.step()
+
+
+def test_a_function_is_told_every_step_and_nothing_is_shown(
+    terminal: Callable[[], Terminal], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = terminal()
     told: list[tuple[int, int]] = []
     run(3, lambda done, total: told.append((done, total)))
     assert told == [(1, 3), (2, 3), (3, 3)]
-    assert capsys.readouterr() == ("", "")
-    assert caplog.messages == []
-
-
-def test_false_is_silence(
-    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level(logging.INFO, "toporo")
-    clock(60)
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     run(3, False)
-    assert terminal.getvalue() == ""
-    assert capsys.readouterr() == ("", "")
-    assert caplog.messages == []
+    assert (stream.getvalue(), capsys.readouterr().out, caplog.messages) == ("", "", [])
 
 
 @pytest.mark.parametrize("show", [True, None])
-def test_on_a_terminal_there_is_a_bar_on_standard_error(
+def test_on_a_terminal_there_is_a_bar(
     show: bool | None,
-    monkeypatch: pytest.MonkeyPatch,
+    terminal: Callable[[], Terminal],
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "toporo")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    stream = terminal()
     run(3, show)
-    assert "about to count" in terminal.getvalue()
-    assert "counting sheep" in terminal.getvalue()
-    assert capsys.readouterr().out == ""
-    assert caplog.messages == []
+    assert "about to count" in stream.getvalue()
+    assert "counting sheep" in stream.getvalue()
+    assert (capsys.readouterr().out, caplog.messages) == ("", [])
 
 
-def test_none_is_lines_in_the_log_elsewhere(
-    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, clock: Any
+@pytest.mark.parametrize(("seconds", "lines"), [(60.0, 3), (5.0, 1)])
+def test_elsewhere_there_are_lines_in_the_log_now_and_then(
+    seconds: float, lines: int, wait: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "toporo")
-    clock(60)
-    run(3, None)
+    run(3, None, wait, seconds)
     assert caplog.messages[0] == "about to count"
-    assert caplog.messages[1:] == [f"counting sheep: {done} of 3 steps" for done in (1, 2, 3)]
-    assert {record.levelno for record in caplog.records} == {logging.INFO}
+    assert caplog.messages[-1] == "counting sheep: 3 of 3 steps"
+    assert len(caplog.messages) == 1 + lines
     assert capsys.readouterr() == ("", "")
 
 
-def test_lines_in_the_log_come_now_and_then(caplog: pytest.LogCaptureFixture, clock: Any) -> None:
-    """A look a second and ten seconds between lines."""
-    caplog.set_level(logging.INFO, "toporo")
-    clock(1.0)
-    run(60, None)
-    assert 3 <= len(caplog.messages) - 1 <= 6
-
-
-# ---------------------------------------------------------------- whoever waits
+# ---------------------------------------------------------------- watches
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(progress, name, 0.01)
 
 
-def until(done: Any) -> None:
+def until(done: Callable[[], bool]) -> None:
     """Wait for another thread."""
     end = time.monotonic() + 10
     while not done() and time.monotonic() < end:
@@ -114,72 +115,60 @@ def until(done: Any) -> None:
     assert done()
 
 
-def test_a_watch_says_what_is_done_and_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+def test_a_watch_says_what_is_done_and_how_long_the_rest_takes(wait: Callable[[float], None]) -> None:
     with Watch("working", quiet=True) as watch:
         assert watch.line() == "working"
         lines = []
         for _ in tracked(range(4), "counting flocks"):
             lines.append(watch.line())
-            now[0] += 10
-        assert lines == [
-            "counting flocks",
-            *(f"counting flocks: {p} %, {s} s left" for p, s in ((25, 30), (50, 20), (75, 10))),
-        ]
+            wait(10)
+        shares = [f"counting flocks: {p} %, {s} s left" for p, s in ((25, 30), (50, 20), (75, 10))]
+        assert lines == ["counting flocks", *shares]
         assert watch.line() == "working"
 
 
-def test_work_inside_of_work_moves_the_outer_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+def test_work_inside_of_work_moves_the_outer_bar(wait: Callable[[float], None]) -> None:
     seen = []
     with Watch("working", quiet=True) as watch:
         for _flock in tracked("ab", "flock {}".format):
             for _ in tracked(range(2), "counting sheep"):
                 seen.append(watch.line())
-                now[0] += 60
+                wait(60)
     assert seen == ["flock a", "flock a: 25 %, 3 min left", "flock b: 50 %, 2 min left", "flock b: 75 %, 60 s left"]
 
 
-def test_the_rest_is_counted_down_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+def test_the_rest_is_counted_down_between_steps(wait: Callable[[float], None]) -> None:
     with Watch("working", quiet=True) as watch, Progress("counting", 2, False) as counting:
-        now[0] = 20.0
+        wait(20)
         counting.step()
-        now[0] = 32.0
+        wait(12)
         assert watch.line() == "counting: 50 %, 8 s left"
-        now[0] = 90.0
+        wait(58)
         assert watch.line() == "counting: 50 %, 1 s left"
         counting.step("resting", steps=7)
         assert watch.line() == "resting: 100 %, 1 s left"
 
 
-def test_short_work_flashes_no_bar(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "toporo")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    monkeypatch.setenv("TERM", "xterm")
+def test_short_work_flashes_no_bar(terminal: Callable[[], Terminal], caplog: pytest.LogCaptureFixture) -> None:
+    stream = terminal()
     with Watch("working"):
         run(3, True)
-    assert terminal.getvalue() == "", "not even what a part asks for"
+    assert stream.getvalue() == "", "not even what a part asks for"
     assert caplog.messages == ["about to count"]
 
 
 @pytest.mark.usefixtures("hasty")
 def test_a_watch_draws_a_bar_on_a_terminal_and_takes_it_away(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    terminal: Callable[[], Terminal], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "toporo")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    stream = terminal()
     with Watch("working"), Progress("counting sheep", 2, False) as counting:
-        until(lambda: "counting sheep" in terminal.getvalue())
+        until(lambda: "counting sheep" in stream.getvalue())
         counting.say("half is done")
         counting.step()
-        until(lambda: "50 %, 1 s left" in terminal.getvalue())
-    assert "toporo: half is done" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\x1b[2K"), "the line of the bar is cleared"
+        until(lambda: "50 %, 1 s left" in stream.getvalue())
+    assert "toporo: half is done" in stream.getvalue()
+    assert stream.getvalue().endswith("\x1b[2K"), "the line of the bar is cleared"
     assert caplog.messages == []
 
 
@@ -188,7 +177,6 @@ def test_a_watch_draws_a_bar_on_a_terminal_and_takes_it_away(
 def test_a_watch_writes_lines_where_there_is_no_bar(
     term: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "toporo")
     monkeypatch.setenv("TERM", term)
     monkeypatch.setenv("FORCE_COLOR", "1")  # which must not put a bar into a file
     monkeypatch.setattr(sys, "stderr", stream := Terminal() if term == "dumb" else io.StringIO())
@@ -199,11 +187,10 @@ def test_a_watch_writes_lines_where_there_is_no_bar(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_quiet_watch_silences_the_parts(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "toporo")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+def test_a_quiet_watch_silences_the_parts(terminal: Callable[[], Terminal], caplog: pytest.LogCaptureFixture) -> None:
+    stream = terminal()
     with Watch("working", quiet=True):
         run(3, True)
         run(3, None)
         time.sleep(0.05)
-    assert (terminal.getvalue(), caplog.messages) == ("", [])
+    assert (stream.getvalue(), caplog.messages) == ("", [])
