@@ -72,13 +72,6 @@ def test_nothing_on_the_site_keeps_people_from_reading_it(browser: Any) -> None:
 # ---------------------------------------------------------------- what builds it
 
 
-def test_every_section_of_the_guide_is_a_page_of_the_site(extensions: Callable[[str], Any]) -> None:
-    pages = extensions("repository").guide_pages()
-    index = (DOCS / "index.md").read_text(encoding="utf-8")
-    assert len(pages) >= 14
-    assert [page.stem for page in pages if f"_pages/guides/{page.stem}" not in index] == []
-
-
 def test_requests_to_the_net_are_seen(extensions: Callable[[str], Any]) -> None:
     asked = extensions("build_site").requests_of
     harmless = '<img src="a.png"><a href="https://example.org">read</a><svg xmlns="http://www.w3.org/2000/svg">'

@@ -1,4 +1,4 @@
-"""The theory's report: figures that show what was computed, one page that opens offline, files that agree with it."""
+"""The theory's report: one page, its tables, and files that agree with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.pages.page import Page, figures
@@ -81,24 +80,3 @@ def test_a_vacuous_bound_is_called_so(study: TheoryStudy) -> None:
     for expected, changed in cases.items():
         table = theory.tables(replace(study, bounds=(replace(method, breakdowns=(changed,)),)))[3]
         assert {row[0]: row[1] for row in table.rows}["below B (or × rows it takes)"] == expected
-
-
-def test_figures_show_the_numbers_of_the_study(study: TheoryStudy) -> None:
-    def lines(ax) -> dict[str, np.ndarray]:
-        return {str(line.get_label()): np.asarray(line.get_ydata()) for line in ax.lines}
-
-    for i, ax in enumerate(theory.convergence_figure(study.convergence).axes):
-        for run in study.convergence[2 * i : 2 * i + 2]:
-            assert lines(ax)[f"gap, {run.constants.how} constants"] == pytest.approx(run.gap.means)
-            assert lines(ax)[f"bound, {run.constants.how} constants"] == pytest.approx(run.gap.bounds)
-    for ax, name in zip(theory.rate_figure(study.rates).axes, theory.BOUNDED, strict=True):
-        rate = getattr(study.rates[1], name)
-        assert lines(ax)["left, λ = 10"] == pytest.approx(rate.means)
-        assert lines(ax)["right (bound), λ = 10"] == pytest.approx(rate.bounds)
-    for ax, name in zip(theory.training_figure(study.stationarity).axes, theory.BOUNDED, strict=True):
-        for curves in study.stationarity:
-            assert lines(ax)[curves.method] == pytest.approx(getattr(curves, name).mean(axis=0))
-    tops: dict[float, float] = {}
-    for bar in theory.bound_figure(study.bounds).axes[0].patches:
-        tops[bar.get_x()] = max(tops.get(bar.get_x(), 0.0), bar.get_y() + bar.get_height())
-    assert sorted(tops.values()) == pytest.approx(sorted(b.total for m in study.bounds for b in m.breakdowns))
