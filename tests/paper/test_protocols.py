@@ -114,4 +114,4 @@ def test_the_warm_up_of_a_method_is_a_share_of_the_run(plan: TrainingPlan, steps
         method = BENCHMARKS["dg15"].protocol.method(name)
         made = method_objective(method, Batches.of(data, per_group=10), None, MLP(4, 2), plan)
         assert made.warm_up == steps
-        assert made.settings["penalty"] == BENCHMARKS["dg15"].protocol.method(name).settings["penalty"]
+        assert made.penalty == BENCHMARKS["dg15"].protocol.method(name).settings["penalty"]

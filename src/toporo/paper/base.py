@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from toporo.data.grouped import GroupedData, Split
 from toporo.errors import SettingError, UnknownNameError
-from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, RuleOfThumb, mean_of_groups, random_split
+from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, Predict, mean_of_groups, random_split
 from toporo.paper.protocols import Protocol, Variant
 from toporo.registry import Registry
 from toporo.topology.prior import Prior
@@ -134,7 +134,7 @@ class Benchmark:
     split: Callable[[BenchmarkData, int, float], Split] = random_split
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups
     priors: Mapping[str, Callable[[BenchmarkData], Prior]] = field(default_factory=dict)
-    rules: Mapping[str, Callable[[GroupedData, BenchmarkData], RuleOfThumb]] = field(default_factory=dict)
+    rules: Mapping[str, Callable[[GroupedData, BenchmarkData], Predict]] = field(default_factory=dict)
     vision: Vision | None = None
     origin: Callable[[str, Mapping[str, Any]], str] = _known_source
     remarks: Callable[[Sequence[BenchmarkData]], list[str]] = lambda loaded: []
@@ -152,10 +152,10 @@ class Benchmark:
 
     def under(self, name: str) -> Benchmark:
         """Return the benchmark under one of its protocols."""
-        known = {self.protocol.name: self.protocol, **self.others}
-        if name not in known:
-            raise UnknownNameError(f"protocol of {self.name}", name, known)
-        return replace(self, protocol=known[name], others={})
+        protocols = {self.protocol.name: self.protocol, **self.others}
+        if name not in protocols:
+            raise UnknownNameError(f"protocol of {self.name}", name, protocols)
+        return replace(self, protocol=protocols[name], others={})
 
     def get_variants(self, **options: str | None) -> list[Variant]:
         """Return the variants with these options; None and ``"all"`` stand for all values.
@@ -170,18 +170,18 @@ class Benchmark:
         for option, value in options.items():
             if value is None:
                 continue
-            known = list(dict.fromkeys(v.options[option] for v in self.protocol.variants if option in v.options))
-            if not known:
+            values = {v.options[option] for v in self.protocol.variants if option in v.options}
+            if not values:
                 having = [b.name for b in BENCHMARKS.values() if any(option in v.options for v in b.protocol.variants)]
                 raise SettingError(
                     f"{self.name} has no {option} to choose (found {value!r}): leave --{option} out"
                     + (f"; it is for {', '.join(having)}." if having else ".")
                 )
-            wanted = [name.strip() for name in value.split(",") if name.strip()] or [value]
-            for name in wanted:
-                if name not in (*known, ALL):
-                    raise UnknownNameError(self.options.get(option, option), name, (*known, ALL))
-            chosen = [variant for variant in chosen if {variant.options[option], ALL} & set(wanted)]
+            names = [name.strip() for name in value.split(",") if name.strip()] or [value]
+            for name in names:
+                if name not in values | {ALL}:
+                    raise UnknownNameError(self.options.get(option, option), name, values | {ALL})
+            chosen = [variant for variant in chosen if {variant.options[option], ALL} & set(names)]
         return chosen
 
 
@@ -220,10 +220,10 @@ def load_dataset(
     3
     """
     load = BENCHMARKS[name].load
-    known = inspect.signature(load).parameters.keys() - {"folder", "source"}
+    accepted = inspect.signature(load).parameters.keys() - {"folder", "source"}
     for option in options:
-        if option not in known:
-            raise UnknownNameError(f"option of {name}", option, known)
+        if option not in accepted:
+            raise UnknownNameError(f"option of {name}", option, accepted)
     return load(folder, source=source, **options)
 
 

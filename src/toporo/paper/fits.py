@@ -201,23 +201,24 @@ def _data(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAnd
 @PRIORS.register("inputs")
 def _inputs(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
     """The prior of a graph learned from the raw inputs of the training groups."""
-    graph, how = _learned_from_inputs(given, rows)
-    return graph.prior(given.loaded.train, **how), graph
+    return _from_inputs(given, rows)
 
 
 @PRIORS.register("data-inputs")
 def _data_inputs(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
     """The prior of a graph learned from the raw inputs of all groups, those of the test groups unlabelled."""
-    graph, how = _learned_from_inputs(given, rows, test_features=given.test.x, test_groups=given.test.ids)
-    return graph.prior(given.loaded.train, given.loaded.test, **how), graph
+    return _from_inputs(given, rows, given.test)
 
 
-def _learned_from_inputs(given: Assignment, rows: GroupedData, **test: Any) -> tuple[GroupGraph, dict[str, Any]]:
-    """Return a graph learned from raw inputs, and the settings of its prior."""
-    settings, how = dict(given.protocol.inputs_topology), dict(given.protocol.priors)
+def _from_inputs(given: Assignment, rows: GroupedData, test: GroupedData | None = None) -> PriorAndGraph:
+    """Return the prior of a graph learned from raw inputs, those of test groups too if they are given."""
+    settings, priors = dict(given.protocol.inputs_topology), dict(given.protocol.priors)
     if measure := settings.pop("measure", None):
-        how["measure"] = measure
-    return learn_topology(rows.x, rows.ids, resamples=0, **test, **settings), how
+        priors["measure"] = measure
+    if test is not None:
+        settings |= {"test_features": test.x, "test_groups": test.ids}
+    graph = learn_topology(rows.x, rows.ids, resamples=0, **settings)
+    return graph.prior(given.loaded.train, None if test is None else given.loaded.test, **priors), graph
 
 
 # ---------------------------------------------------------------------- networks on plain rows
@@ -297,9 +298,9 @@ def method_objective(
     """
     if method.objective is None:
         raise SettingError(f"the method {method.name} has no objective to train a network with.")
-    known: dict[str, Any] = {"width": network.width, "learning_rate": plan.learning_rate}
-    wanted = inspect.signature(OBJECTIVES[method.objective]).parameters
-    arguments = {key: value for key, value in known.items() if key in wanted} | dict(method.settings)
+    of_run: dict[str, Any] = {"width": network.width, "learning_rate": plan.learning_rate}
+    accepted = inspect.signature(OBJECTIVES[method.objective]).parameters
+    arguments = {name: value for name, value in of_run.items() if name in accepted} | dict(method.settings)
     if (share := arguments.pop("warm_up_share", None)) is not None:
         arguments["warm_up"] = round(share * batches.steps(plan))
     return make_objective(method.objective, batches.rows.groups, prior, **arguments)
@@ -400,5 +401,4 @@ def _solved(given: Assignment, prior: Prior | None, settings: Mapping[str, Any],
 @FITS.register("rule")
 def _rule_of_thumb(given: Assignment) -> Fitted:
     """Apply a written prediction rule, which is not fitted: the benchmark's rule of the method's name."""
-    rule = given.benchmark.rules[given.method.name](given.train, given.loaded)
-    return _measured(given, rule.predict, tensors={name: torch.as_tensor(value) for name, value in rule.kept.items()})
+    return _measured(given, given.benchmark.rules[given.method.name](given.train, given.loaded))

@@ -22,6 +22,8 @@ from toporo.topology.prior import Prior
 from toporo.types import Array, Name
 
 ENVIRONMENT = "TOPORO_DATA"
+#: From inputs to predictions.
+Predict: TypeAlias = Callable[[Array], Array]
 #: An accuracy or an error by group.
 ByGroup: TypeAlias = dict[Name, float]
 #: A path and its state: ``"intact"``, ``"differs"``, ``"complete"``, ``"damaged (why)"``, ``"absent (what to do)"``.
@@ -72,14 +74,6 @@ class BenchmarkData:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TopoRoWarning)
             return self.graph.prior(self.train, self.test, **settings)
-
-
-@dataclass(frozen=True)
-class RuleOfThumb:
-    """A prediction from inputs that nothing is fitted for, and the numbers of it that are worth keeping."""
-
-    predict: Callable[[Array], Array]
-    kept: Mapping[str, Array] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------------- metrics and splits

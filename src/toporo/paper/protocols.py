@@ -318,10 +318,10 @@ class Protocol:
         """Return methods by name in the order of the table; all of them for None."""
         if names is None:
             return [self.method(name) for name in self.method_names]
-        wanted = [self.method(name.strip()) for name in names if name.strip()]
-        if not wanted:
+        methods = [self.method(name.strip()) for name in names if name.strip()]
+        if not methods:
             raise SettingError(f"no method named: choose from {', '.join(self.method_names)}.")
-        return [method for method in self.get_methods() if method in wanted]
+        return [method for method in self.get_methods() if method in methods]
 
     def for_variant(self, variant: Variant) -> Protocol:
         """Return the protocol with the training settings of one of its variants."""
@@ -329,5 +329,5 @@ class Protocol:
 
     def paper(self, variant: str, method: str, metric: str) -> float | None:
         """Return the published figure, if there is one."""
-        own = next((v for v in self.variants if v.name == variant), Variant())
-        return own.paper.get(method, {}).get(metric)
+        figures = {v.name: v.paper for v in self.variants}.get(variant, {})
+        return figures.get(method, {}).get(metric)

@@ -97,7 +97,6 @@ def reproduce(
         raise SettingError(
             f"device, weights, network, steps and the like are for benchmarks on images; {name} is none."
         )
-    # As they are settled: a user's choices are in them too.
     chosen = settled.get_methods(settled.methods if methods is None else methods)
     whole(seeds, "seeds", 1)
     store = Store(Path(out), with_networks=runtime.keep_models)
@@ -108,17 +107,17 @@ def reproduce(
     for remark in benchmark.remarks(list(loaded.values())):
         say(remark)
     runs = _make_runs(settled, loaded, chosen, seeds)
-    records, resumed = runner.do(runs, loaded.values())
+    by_key, resumed = runner.do(runs, loaded.values())
     for run in runs:
-        if (message := records[run.key].get("diverged")) is not None:
+        if (message := by_key[run.key].get("diverged")) is not None:
             raise DivergedError(f"{run}: {message}")
-    kept = list(_stored_runs(settled, loaded, store, {method.name for method in chosen}))
-    ordered = [*(records[run.key] for run in runs), *(record for _, record in kept)]
+    done = [(run, by_key[run.key]) for run in runs]
+    done += _stored_runs(settled, loaded, store, {method.name for method in chosen})
+    runs, records = [run for run, _ in done], [record for _, record in done]
     about = {} if benchmark.protocol is BENCHMARKS[name].protocol else {"protocol": protocol}
     if benchmark.vision is not None:
-        about |= images.describe(benchmark, settled, ordered, list(loaded.values()), skipped)
-    every = [*runs, *(run for run, _ in kept)]
-    results = Results(settled, make_rows(settled, ordered), about, loaded, ordered, every, resumed, store)
+        about |= images.describe(benchmark, settled, records, list(loaded.values()), skipped)
+    results = Results(settled, make_rows(settled, records), about, loaded, records, runs, resumed, store)
     results.write(Path(out, "results.json"))
     return results
 
@@ -137,10 +136,10 @@ def _make_runs(
 
 
 def _stored_runs(
-    settled: Protocol, loaded: Mapping[str, BenchmarkData], store: Store, asked: Set[str]
+    settled: Protocol, loaded: Mapping[str, BenchmarkData], store: Store, excluded: Set[str]
 ) -> Iterator[tuple[Run, Record]]:
-    """Yield stored runs of methods that were not asked for, with the same settings and data, from seed 0 on."""
-    others = [method for method in settled.get_methods() if method.name not in asked]
+    """Yield stored runs of other methods with the same settings and data, from seed 0 on."""
+    others = [method for method in settled.get_methods() if method.name not in excluded]
     for run in _make_runs(settled, loaded, others, 1):
         while (record := store.read(run)) is not None and not record.get("diverged"):
             yield run, record
@@ -234,7 +233,7 @@ class Runner:
 
     def do(self, runs: Sequence[Run], data: Iterable[BenchmarkData]) -> tuple[dict[str, Record], int]:
         """Do the runs that are not stored yet; return all records by key, and the number of those found."""
-        store, by_fingerprint = self.store, {each.fingerprint: each for each in data}
+        store, by_fingerprint = self.store, {loaded.fingerprint: loaded for loaded in data}
         records = {run.key: record for run in runs if (record := store.read(run)) is not None}
         found, pending = len(records), [run for run in runs if run.key not in records]
         store.folder.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ _PENALTIES, _WARM_UPS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), (0.005, 0.05, 0.25)
 
 
 def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    return tuple(dict(zip(values, each, strict=True)) for each in itertools.product(*values.values()))
+    return tuple(dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values()))
 
 
 #: Settings to try by objective; a method's own settings are tried too.
@@ -105,11 +105,11 @@ def make_plan(
     if settled.unit != "epochs" or settled.model != "mlp":
         raise SettingError(f"--search is for networks on plain rows; {benchmark.name} has none.")
     protocol = replace(settled, evaluate_every=max(1, settled.rounds // EVALUATIONS))
-    asked = protocol.get_methods(protocol.methods if methods is None else methods)
+    candidates = protocol.get_methods(protocol.methods if methods is None else methods)
     if methods is None:
-        asked = [method for method in asked if method.settings.get("penalty") != 0.0]
-    chosen = [method for method in asked if method.objective in GRIDS]
-    without = [method.name for method in asked if method not in chosen]
+        candidates = [method for method in candidates if method.settings.get("penalty") != 0.0]
+    chosen = [method for method in candidates if method.objective in GRIDS]
+    without = [method.name for method in candidates if method not in chosen]
     if without and (methods is not None or not chosen):
         raise SettingError(
             f"a search has no grid for {', '.join(without)}: it tries {', '.join(GRIDS)} on networks of plain rows."
@@ -128,9 +128,11 @@ def make_plan(
 
 def _settings(method: BenchMethod) -> list[dict[str, Any]]:
     """Return the method's own settings, then those of the grid on top of them, each once."""
-    own = dict(method.settings)
-    every = [own, *({**own, **settings} for settings in GRIDS[str(method.objective)])]
-    return [settings for number, settings in enumerate(every) if settings not in every[:number]]
+    settings = [dict(method.settings)]
+    for changes in GRIDS[str(method.objective)]:
+        if (changed := {**method.settings, **changes}) not in settings:
+            settings.append(changed)
+    return settings
 
 
 def _folds(loaded: BenchmarkData) -> list[tuple[BenchmarkData, float]]:

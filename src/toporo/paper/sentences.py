@@ -110,6 +110,11 @@ class Contest:
         return self.control is not None and self.sign(self.tro, self.control) < 1 == self.sign(self.control, self.erm)
 
     @property
+    def best_is_another(self) -> bool:
+        """True if the best of all methods is none of the three."""
+        return self.best not in (self.tro, self.erm, self.control)
+
+    @property
     def text(self) -> str:
         """The comparison of TRO with ERM and with the control, and what follows."""
         gain = self._gap(self.tro, self.erm)
@@ -119,7 +124,7 @@ class Contest:
             sentences.append("No control was run that uses only the topology or only the worst case.")
         else:
             sentences.append(self._implication(self.control))
-        if self.best not in (self.tro, self.erm, self.control):
+        if self.best_is_another:
             sentences.append(f"The best of all methods is {self._named(self.best)}.")
         return " ".join(sentences)
 
@@ -152,24 +157,24 @@ def headline(results: Results) -> Verdict:
     contests = {part.variant.title: contest for part in results.parts if (contest := Contest.of(part)) is not None}
     if not contests:
         return Verdict("There is nothing to compare yet: it takes TRO with a topology, and ERM.")
-    signs = [each.signs for each in contests.values()]
-    tone = "good" if min(map(min, signs)) > 0 else "bad" if max(each[0] for each in signs) < 0 else ""
+    signs = [contest.signs for contest in contests.values()]
+    tone = "good" if min(map(min, signs)) > 0 else "bad" if max(of_erm for of_erm, *_ in signs) < 0 else ""
     if len(contests) == 1:
         return Verdict(next(iter(contests.values())).text, tone)
     against_erm, against_control = (
-        {title: each.signs[i] for title, each in contests.items() if len(each.signs) > i} for i in (0, 1)
+        {title: contest.signs[i] for title, contest in contests.items() if len(contest.signs) > i} for i in (0, 1)
     )
     sentences = [f"Against ERM, the best TRO method of each variant is {_tally(against_erm)}."]
     if against_control:
         sentences.append(
             f"Against the best method with only the topology or only the worst case, it is {_tally(against_control)}."
         )
-    if ahead := [each for each in contests.values() if each.signs[0] > 0]:
-        explained = sum(each.explained for each in ahead)
+    if ahead := [contest for contest in contests.values() if contest.signs[0] > 0]:
+        explained = sum(contest.explained for contest in ahead)
         sentences.append(
             f"One of the two alone explains the gain over ERM in {explained} of {many(len(ahead), 'variant')}."
         )
-    others = [title for title, each in contests.items() if each.best not in (each.tro, each.erm, each.control)]
+    others = [title for title, contest in contests.items() if contest.best_is_another]
     if others:
         sentences.append(f"Another method is the best of all in {len(others)} ({'; '.join(others)}).")
     return Verdict(" ".join(sentences), tone)
@@ -179,7 +184,7 @@ def _tally(signs: Mapping[str, int]) -> str:
     """Say in which variants something is better or worse, and in how many it is neither."""
     parts: list[str] = []
     for sign, how in ((1, "better"), (-1, "worse"), (0, "within the spread over seeds")):
-        titles = [title for title, own in signs.items() if own == sign]
+        titles = [title for title, value in signs.items() if value == sign]
         if titles:
             names = f" ({'; '.join(titles)})" if sign else ""
             parts.append(f"{how} in {len(titles)}{'' if parts else f' of {len(signs)}'}{names}")

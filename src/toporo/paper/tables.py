@@ -63,17 +63,17 @@ def scores_table(part: Results) -> Table:
 def overview_table(results: Results) -> Table:
     """Return all variants side by side under the protocol's rule, each with the paper's figures if it has some."""
     protocol = results.protocol
-    every = [*protocol.variants, *([Variant(AVERAGE, AVERAGE)] if protocol.average is not None else [])]
-    chosen = results.headlines()
+    variants = [*protocol.variants, *([Variant(AVERAGE, AVERAGE)] if protocol.average is not None else [])]
+    headlines = results.headlines()
     titles: list[str] = []
     columns: list[dict[str, str]] = []
-    for variant in every:
-        own = [row for (name, _), row in chosen.items() if name == variant.name]
-        if not own:
+    for variant in variants:
+        rows = [row for (name, _), row in headlines.items() if name == variant.name]
+        if not rows:
             continue
         titles.append(variant.title)
-        columns.append(_column(protocol, own))
-        paper = {row.method: row.paper for row in own if row.paper is not None}
+        columns.append(_column(protocol, rows))
+        paper = {row.method: row.paper for row in rows if row.paper is not None}
         if paper:
             titles.append(Cell("paper", "oracle"))
             columns.append({name: Cell(f"{value:.{protocol.digits}f}", "oracle") for name, value in paper.items()})
@@ -96,7 +96,7 @@ def paired_table(results: Results) -> Table | None:
     titles = ["better than ERM by", f"95 %, {variants * seeds} pairs", f"95 %, {variants} means over seeds"]
     lines = {}
     for pair in pairs:
-        intervals = (pair.interval(of_variants=each) for each in (False, True))
+        intervals = (pair.interval(of_variants=of_variants) for of_variants in (False, True))
         spans = [f"{low:+.{digits}f} to {high:+.{digits}f}" for low, high in intervals]
         lines[pair.method] = [f"{pair.mean:+.{digits}f}", *spans]
     return _table(protocol, titles, lines)
@@ -155,9 +155,9 @@ def print_results(results: Results, style: str = "terminal") -> None:
         summary.append((overview_caption(results.protocol), overview_table(results)))
     if (paired := paired_table(results)) is not None:
         summary.append((PAIRED, paired))
-    every = [*summary, *titled] if style == "markdown" else [*titled, *summary]
+    titled = [*summary, *titled] if style == "markdown" else [*titled, *summary]
     notes = [oracle(results.protocol)] * (style == "terminal") + [headline(results).text]
-    print_tables([asdict(row) for row in results.rows], every, style, notes)
+    print_tables([asdict(row) for row in results.rows], titled, style, notes)
 
 
 def print_tables(content: Any, titled: Iterable[tuple[str, Table]], style: str, notes: Sequence[str] = ()) -> None:

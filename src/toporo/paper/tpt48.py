@@ -29,7 +29,7 @@ from toporo.paper.base import Benchmark, BenchmarkTable, register
 from toporo.paper.loaded import (
     BenchmarkData,
     ByGroup,
-    RuleOfThumb,
+    Predict,
     check_published,
     check_source,
     find_data,
@@ -196,12 +196,12 @@ def _mean_by_hop(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:
 # ---------------------------------------------------------------------- rules of thumb
 
 
-def _persistence(train: GroupedData, loaded: BenchmarkData) -> RuleOfThumb:  # noqa: ARG001  # rules share a signature
+def _persistence(train: GroupedData, loaded: BenchmarkData) -> Predict:  # noqa: ARG001  # rules share a signature
     """Predict the last month of the input for every month."""
-    return RuleOfThumb(lambda x: np.repeat(x[:, -1:], train.y.shape[1], axis=1))
+    return lambda x: np.repeat(x[:, -1:], train.y.shape[1], axis=1)
 
 
-def _climatology(train: GroupedData, loaded: BenchmarkData) -> RuleOfThumb:
+def _climatology(train: GroupedData, loaded: BenchmarkData) -> Predict:
     """Predict the training states' mean of the same months, by the month in which a test window starts.
 
     That month is not among the inputs: rows must be those of whole states, each state's in the order of time.
@@ -210,7 +210,7 @@ def _climatology(train: GroupedData, loaded: BenchmarkData) -> RuleOfThumb:
     starts = [np.concatenate([train.rows(name)[i::trained] for name in train.groups]) for i in range(tested)]
     usual = np.stack([train.y[rows].mean(axis=0) for rows in starts])
     count = len(loaded.data.rows(loaded.test[0]))
-    return RuleOfThumb(lambda x: usual[np.arange(len(x)) % count % tested], {"mean": usual})
+    return lambda x: usual[np.arange(len(x)) % count % tested]
 
 
 _RULES = {"persistence": _persistence, "climatology": _climatology}
