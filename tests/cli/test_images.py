@@ -138,7 +138,7 @@ def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(
         "--test", "Bolivia,Mekong",
     )  # fmt: skip
     assert done.code == 0, done.err
-    line = f"toporo: Left out, without a usable pixel: {chip} (no measurement: every pixel is NaN)."
+    line = f"toporo: Left out, without a usable pixel: {chip!r}."
     lines = done.err.splitlines()
     assert lines.count(line) == 1
     assert lines.index(line) < lines.index("sen1floods11: 0/2 runs (starting)")

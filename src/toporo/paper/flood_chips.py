@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -170,23 +169,16 @@ def _check_header(path: Path, tiff: Any) -> None:
 # ---------------------------------------------------------------------- chips
 
 
-@dataclass(frozen=True, eq=False)
-class ChipTiles:
-    """Usable tiles of chips, and the reasons why other chips have none."""
-
-    store: TileStore
-    dropped: Mapping[str, str]
-
-
 def chip_paths(root: Path, chip: str) -> tuple[Path, Path]:
     """Return the paths of a chip's image and its label."""
     return root / IMAGES / f"{chip}_S1Hand.tif", root / LABELS / f"{chip}_LabelHand.tif"
 
 
-def read_chips(root: Path, roles: Mapping[str, str], tile: int, report: bool | Report | None) -> ChipTiles:
-    """Read chips (chip to role). The last result (1 GB for all chips) is reused if no file has changed.
+def read_chips(root: Path, roles: Mapping[str, str], tile: int, report: bool | Report | None) -> TileStore:
+    """Read the tiles of chips (chip to role) that have a pixel with a measurement and a label.
 
-    ``report`` is as in :class:`toporo.progress.Progress`.
+    The last result (1 GB for all chips) is reused if no file has changed. ``report`` is as in
+    :class:`toporo.progress.Progress`.
     """
     stamps = [path.stat() for chip in roles for path in chip_paths(root, chip)]
     changes = tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps)
@@ -196,8 +188,8 @@ def read_chips(root: Path, roles: Mapping[str, str], tile: int, report: bool | R
 @lru_cache(maxsize=1)  # the variants of a table, one per test event, share the chips
 def _read_all(
     root: Path, roles: tuple[tuple[str, str], ...], tile: int, _changes: object, report: bool | Report | None
-) -> ChipTiles:
-    x, y, corners, names, used, dropped = [], [], [], [], [], {}
+) -> TileStore:
+    x, y, corners, names, used = [], [], [], [], []
     with Progress("reading chips", len(roles), report) as progress, ThreadPoolExecutor(min(8, cores())) as pool:
         chips = pool.map(lambda entry: _read_chip(root, entry[0], tile), roles)
         for (chip, role), (image, label) in zip(roles, chips, strict=True):
@@ -205,8 +197,6 @@ def _read_all(
             image[:, missing], label[missing] = np.nan, -1
             labels = _cut(label[None], tile)[:, 0]
             usable = np.flatnonzero((labels >= 0).any(axis=(1, 2)))
-            if not len(usable):
-                dropped[chip] = "no measurement: every pixel is NaN" if missing.all() else "no label: every pixel is −1"
             x.append(_cut(image, tile)[usable])
             y.append(labels[usable])
             corners.append(tile * np.indices([side // tile for side in label.shape]).reshape(2, -1).T[usable])
@@ -217,7 +207,7 @@ def _read_all(
     digest = hashlib.sha256(repr((arrays[0].shape, tuple(names), tuple(used))).encode())
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
-    return ChipTiles(TileStore(arrays[0], arrays[1], tuple(names), arrays[2], tuple(used), digest.hexdigest()), dropped)
+    return TileStore(arrays[0], arrays[1], tuple(names), arrays[2], tuple(used), digest.hexdigest())
 
 
 def _read_chip(root: Path, chip: str, tile: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:

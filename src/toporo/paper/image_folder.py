@@ -152,7 +152,6 @@ class ImageFolder:
             store = ImageStore(decoded.pixels, names, classes, image_digest(decoded.checksum, size, names, classes))
         targets = np.array([classes.index(label) for _, label, _ in rows], dtype=np.int64)
         data = GroupedData.from_arrays(np.arange(len(rows)), targets, [domain for domain, _, _ in rows])
-        counts = {domain: {label: len(by.get(label, ())) for label in classes} for domain, by in found.items()}
         return BenchmarkData(
             name=self.name,
             data=data,
@@ -161,12 +160,7 @@ class ImageFolder:
             test=test,
             source="file",
             task="images",
-            about={
-                "classes": classes,
-                "counts": counts,
-                "size": size,
-                "complete": data.sizes == dict(self.images) if self.images else None,
-            },
+            about={"size": size, "complete": data.sizes == dict(self.images) if self.images else None},
             store=store,
         )
 

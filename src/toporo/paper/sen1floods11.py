@@ -94,17 +94,17 @@ def load(
             f"{listed(sorted(roles.keys() - existing), 3)}. Copy the rest of the bucket, or use --source auto to take "
             f"those that are there. {EXPECTED}"
         )
-    chips = read_chips(root, existing, tile, progress)
-    store, dropped = chips.store, {chip: why for chip, why in chips.dropped.items() if _is_used(chip, test)}
+    store = read_chips(root, existing, tile, progress)
+    dropped = sorted(chip for chip in existing.keys() - set(store.chips) if _is_used(chip, test))
     rows = np.array([row for row, chip in enumerate(store.chips) if _is_used(chip, test)], dtype=np.int64)
     water = (store.y[rows] == 1).any(axis=(1, 2)).astype(np.int64)
     names = [_event(store.chips[row]) for row in rows]
     train = tuple(event for event in sorted(set(names)) if event != test)
     if not train or test not in names:
         raise (NothingToTestError if train else DataError)(
-            f"{root} has no usable tile of {f'the test event {test!r}' if train else 'any training event'}. Chips that "
-            f"cannot be used: {listed([f'{chip} ({why})' for chip, why in dropped.items()], 3) or 'none'}; events with "
-            f"tiles: {listed(sorted(set(names)), 11) or 'none'}. Add chips."
+            f"{root} has no usable tile of {f'the test event {test!r}' if train else 'any training event'}. Chips "
+            f"without a pixel that has a measurement and a label: {listed(dropped, 3) or 'none'}; events with tiles: "
+            f"{listed(sorted(set(names)), 11) or 'none'}. Add chips."
         )
     if not water[[name == test for name in names]].any():
         raise NothingToTestError(
@@ -178,8 +178,7 @@ def _tiles(loaded: BenchmarkData) -> TileStore:
 
 def _facts(loaded: Sequence[BenchmarkData]) -> dict[str, Any]:
     """Return the facts of all variants; each names the unusable chips of its own events only."""
-    dropped = {chip: why for variant in loaded for chip, why in variant.about["dropped"].items()}
-    return {**loaded[0].about, "dropped": dict(sorted(dropped.items()))}
+    return {**loaded[0].about, "dropped": sorted({chip for data in loaded for chip in data.about["dropped"]})}
 
 
 def remarks(loaded: Sequence[BenchmarkData]) -> list[str]:
@@ -191,9 +190,7 @@ def remarks(loaded: Sequence[BenchmarkData]) -> list[str]:
             "The figures stand for these chips and are not comparable with published ones."
         )
     if facts["dropped"]:
-        dropped = [f"{chip} ({why})" for chip, why in facts["dropped"].items()]
-        more = f", … ({len(dropped)} in all; results.json names them)" if len(dropped) > 5 else ""
-        lines.append(f"Left out, without a usable pixel: {', '.join(dropped[:5])}{more}.")
+        lines.append(f"Left out, without a usable pixel: {listed(facts['dropped'], 5)}.")
     return lines
 
 
