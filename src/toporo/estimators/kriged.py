@@ -132,7 +132,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
     groups_, group_sizes_ : the training groups, and their rows by name.
     fit_ : what was found (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
-    panel_ : what was found of time steps (:class:`toporo.robust.panel.Panel`), or None.
+    panel_ : what was found of time steps (:class:`toporo.robust.panel.PanelFit`), or None.
 
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(range(12), 20)  # twelve in a row, whose slope grows from one to the next

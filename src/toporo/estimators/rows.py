@@ -17,7 +17,7 @@ from toporo.data.grouped import group_rng
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups, is_missing
 from toporo.robust.logistic import row_losses
-from toporo.robust.rows import chunks, in_chunks, members_of, refuse_infinite, weighted_rows
+from toporo.robust.rows import chunks, for_each, refuse_infinite, weighted_rows
 from toporo.text import many
 from toporo.topology.effect import PER_COLUMN, effective_rows, heaviest, rows_in_effect, too_few, weights_in_words
 from toporo.types import Array, Name
@@ -397,7 +397,8 @@ def sizes_of(ids: GroupIds) -> dict[Name, int]:
 def draw(ids: GroupIds, most: int, seed: int) -> npt.NDArray[np.intp]:
     """Places of at most so many rows of every group, drawn from a random stream of the group's own."""
     chosen = []
-    for name, rows in zip(ids.groups, members_of(ids), strict=True):
+    starts = np.cumsum(np.bincount(ids.codes, minlength=len(ids.groups)))[:-1]
+    for name, rows in zip(ids.groups, np.split(np.argsort(ids.codes, kind="stable"), starts), strict=True):
         picked = rows if len(rows) <= most else np.sort(group_rng(name, seed).permutation(rows)[:most])
         chosen.append(picked)
     return np.sort(np.concatenate(chosen))
@@ -437,7 +438,7 @@ def _means(values: Array, ids: GroupIds, weights: Array | None) -> dict[Name, fl
 
 def linear_scores(x: npt.NDArray[Any], coef: Array, intercept: Array) -> Array:
     """Rows × outputs, the same bytes on any number of threads."""
-    return in_chunks(lambda part: x[part] @ coef + intercept, len(x))
+    return np.concatenate(for_each(chunks(len(x)), lambda part: x[part] @ coef + intercept, len(x)))
 
 
 # ---------------------------------------------------------------- targets

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from toporo.checks import one_of
 from toporo.errors import SettingError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.losses import GroupLosses, Line, Point
+from toporo.robust.losses import GroupLosses, SearchLine, Point
 from toporo.robust.rows import (
     as_classes,
     as_inputs,
@@ -335,7 +335,7 @@ class _LogisticPoint(Point):
         (total,) = self.problem.rows.total(block_hessian, self.theta, q)
         return np.asarray(total.reshape(self.theta.size, self.theta.size))
 
-    def along(self, direction: Array) -> Line:
+    def along(self, direction: Array) -> SearchLine:
         """Evaluate points one at a time; each is kept, because it is tried first and then taken."""
         point = cache(lambda t: _LogisticPoint(self.problem, self.theta + t * direction))
-        return Line(lambda ts: np.stack([point(float(t)).losses for t in ts]), point)
+        return SearchLine(lambda ts: np.stack([point(float(t)).losses for t in ts]), point)

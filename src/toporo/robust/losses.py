@@ -28,7 +28,7 @@ from toporo.robust.factors import GroupFactors
 from toporo.types import Array, Name
 
 
-class Line(NamedTuple):
+class SearchLine(NamedTuple):
     """Points on a straight line.
 
     Attributes
@@ -66,7 +66,7 @@ class Point(ABC):
         """Return the Hessian of the q-weighted loss: D × D if it is the same block for every output, else Dk × Dk."""
 
     @abstractmethod
-    def along(self, direction: Array) -> Line:
+    def along(self, direction: Array) -> SearchLine:
         """Return the line in a direction."""
 
 
@@ -234,7 +234,7 @@ class _SquaredPoint(Point):
             self._hessians[key] = ((2.0 * q) @ self.problem.gram.reshape(len(q), -1)).reshape(size, size)
         return self._hessians[key]
 
-    def along(self, direction: Array) -> Line:
+    def along(self, direction: Array) -> SearchLine:
         """Losses along a line are parabolas, whose coefficients take one pass over the Gram matrices."""
         problem, products = self.problem, self.problem._products(direction)
         slope = self.jacobian @ direction.reshape(-1)
@@ -246,4 +246,4 @@ class _SquaredPoint(Point):
         def point(t: float) -> Point:
             return _SquaredPoint(problem, self.theta + t * direction, self.products + t * products)
 
-        return Line(losses, point)
+        return SearchLine(losses, point)

@@ -37,7 +37,7 @@ SHOCKS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Panel:
+class PanelFit:
     r"""Shocks by time step.
 
     Attributes
@@ -97,7 +97,7 @@ class Panel:
 
 def fit_panel(
     residuals: Array, ids: GroupIds, times: Array, modes: GraphModes | None, places: Sequence[int], weights: Array
-) -> Panel:
+) -> PanelFit:
     """Fit shocks to residuals.
 
     Parameters
@@ -136,7 +136,7 @@ def fit_panel(
         there = [places[int(g)] for g in groups] if modes else ()
         likelihoods.append(Likelihood(factors, modes, there, level=False))
     unit = float(np.median(np.diff(steps))) if len(steps) > 1 else 1.0
-    panel = Panel(steps, unit, 0.0, fit_nested(likelihoods, SHOCKS, m), columns, outputs)
+    panel = PanelFit(steps, unit, 0.0, fit_nested(likelihoods, SHOCKS, m), columns, outputs)
     vectors = np.zeros((m, 0)) if modes is None else modes.vectors[np.asarray(places)]
     return replace(panel, carry=_carry(panel, vectors))
 
@@ -151,7 +151,7 @@ def _factors(groups: Groups, mass: Array, sums: Array, squares: Array) -> GroupF
     return GroupFactors(groups, ("shock",), mass, mass, roots, targets, residual)
 
 
-def _carry(panel: Panel, vectors: Array) -> float:
+def _carry(panel: PanelFit, vectors: Array) -> float:
     """Return the correlation of shocks from one step to the next, over consecutive steps."""
     fields = np.stack([panel.at_step(step, vectors)[0] for step in range(len(panel.times))])
     follows = np.flatnonzero(np.diff(panel.times) <= 1.5 * panel.unit)

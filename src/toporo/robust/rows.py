@@ -156,19 +156,6 @@ def refuse_one_class(
         )
 
 
-def members_of(ids: GroupIds) -> list[npt.NDArray[np.intp]]:
-    """Return the row numbers of each group, in order."""
-    codes = ids.codes
-    small = codes.astype(np.uint16) if len(ids.groups) < (1 << 16) else codes  # short keys are sorted in one pass
-    order = np.argsort(small, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(codes, minlength=len(ids.groups)))[:-1])
-
-
-def in_chunks(work: Callable[[slice], Array], rows: int) -> Array:
-    """Apply a function to chunks of rows in parallel and concatenate the results."""
-    return np.concatenate(for_each(chunks(rows), work, rows))
-
-
 def chunks(rows: int) -> list[slice]:
     """Split rows into slices of at most ``CHUNK``."""
     return [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]

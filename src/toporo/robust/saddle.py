@@ -41,7 +41,7 @@ import numpy as np
 from scipy.linalg.lapack import dposv
 
 from toporo.robust.divergences import DIVERGENCES, Divergence, best_response
-from toporo.robust.losses import GroupLosses, Line, Point
+from toporo.robust.losses import GroupLosses, SearchLine, Point
 from toporo.robust.simplex import project_capped
 from toporo.robust.weights import constrained_response
 from toporo.types import Array
@@ -292,7 +292,7 @@ class SaddleProblem:
         return None
 
     def _best_along(
-        self, line: Line, ts: Array, theta: Array, step: Array, inner: _Inner
+        self, line: SearchLine, ts: Array, theta: Array, step: Array, inner: _Inner
     ) -> tuple[float, Array, float]:
         """Return the distance at which F is least, with q and F there."""
         losses = line.losses(ts)[:, self.support]
