@@ -14,7 +14,7 @@ import numpy.typing as npt
 from toporo.checks import one_of
 from toporo.errors import SettingError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.losses import GroupLosses, SearchLine, Point
+from toporo.robust.losses import GroupLosses, Point, SearchLine
 from toporo.robust.rows import (
     as_classes,
     as_inputs,

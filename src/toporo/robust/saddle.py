@@ -41,7 +41,7 @@ import numpy as np
 from scipy.linalg.lapack import dposv
 
 from toporo.robust.divergences import DIVERGENCES, Divergence, best_response
-from toporo.robust.losses import GroupLosses, SearchLine, Point
+from toporo.robust.losses import GroupLosses, Point, SearchLine
 from toporo.robust.simplex import project_capped
 from toporo.robust.weights import constrained_response
 from toporo.types import Array
