@@ -124,19 +124,18 @@ def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None, weig
     other groups U into U and into the training set E, the hitting probabilities solve
     :math:`(I - P_{UU}) H = P_{UE}`. The values sum to 1: this measure is a distribution already.
     """
+    import networkx as nx
+
     if test is None:
         raise SettingError("the harmonic measure walks from the test groups: name them with test=[...].")
     reach = graph.hops(train)
     code_of = {name: code for code, name in enumerate(graph.names)}
     inside = [code_of[name] for name in train]
     outside = [code_of[name] for name, hops in reach.items() if 0 < hops < math.inf]
-    walk = sparse.lil_array((len(graph), len(graph)))
-    for name, row in code_of.items():
-        conductance = {other: 1.0 / length if weighted else 1.0 for other, length in graph.neighbors(name).items()}
-        total = sum(conductance.values())
-        for other, value in conductance.items():
-            walk[row, code_of[other]] = value / total
-    steps = walk.tocsr()[outside]
+    lengths = "weight" if weighted else None
+    walk = nx.to_scipy_sparse_array(graph.to_networkx(), graph.names, dtype=float, weight=lengths)[outside]
+    walk.data = 1.0 / walk.data
+    steps = sparse.csr_array(walk / walk.sum(axis=1)[:, None])
     starts = [code_of[name] for name in test if reach[name] < math.inf]
     start = np.isin(outside, starts) / len(starts)
     # One solve with the transposed system instead of one per training group: start^T (I - P_UU)^-1 P_UE.

@@ -183,7 +183,7 @@ class GroupDiffusion:
             points = check_features(features)
             check_codes(len(points), ids)
             lengths = _orders(filters.truncated(tol * LIKELY_SMALLEST)[0])
-            _check_memory(points.shape, kernel, ids, neighbors, lengths, limit, progress)
+            _check_memory(points.shape, kernel, len(ids.groups), neighbors, lengths, limit)
             graph = DataGraph.from_points(points, ids, kernel, sigma, neighbors)
         else:
             raise DataError("neither features nor affinity given: pass one of them.")
@@ -229,11 +229,10 @@ class GroupDiffusion:
         on_cpu, limit = self.engine.device == "cpu", self.limit
         if limit is None or not on_cpu:
             limit = min((size for size in (limit, free_memory(self.engine.device)) if size is not None), default=None)
-        fixed = operator_bytes(
-            self.graph.operator.nonzeros, len(self.graph.operator), is_sparse=self.graph.operator.is_sparse
-        )
+        operator = self.graph.operator
+        fixed = operator_bytes(operator.nonzeros, len(operator), is_sparse=operator.is_sparse)
         return make_plan(
-            points=len(self.graph.operator), groups=len(self.graph.ids.groups), lengths=_orders(rows),
+            points=len(operator), groups=len(self.graph.ids.groups), lengths=_orders(rows),
             fixed=fixed if on_cpu else 0,  # a GPU has the operator already
             widest=self.engine.widest, padded=self.engine.padded, limit=limit, given=self.limit is not None,
         )  # fmt: skip
@@ -327,34 +326,21 @@ def _check_filters(scales: Any, alpha: Any, tol: Any) -> tuple[DyadicFilters, fl
 
 
 def _check_memory(
-    shape: tuple[int, ...],
-    kernel: str,
-    ids: GroupIds,
-    neighbors: int,
-    lengths: Sequence[int],
-    limit: int | None,
-    progress: bool | Report | None,
+    shape: tuple[int, ...], kernel: str, groups: int, neighbors: int, lengths: Sequence[int], limit: int | None
 ) -> None:
-    """Raise an error for a limit that cannot be met before the work starts; log what a large run will hold."""
+    """Raise an error for a limit that cannot be met, or more than the machine has, before the work starts."""
     given = limit is not None
     limit = free_memory("cpu") if limit is None else limit
     points, dimensions = shape
-    what = f"{points} points and {len(ids.groups)} groups"
     building, fixed = graph_bytes(points, dimensions, neighbors if kernel == "knn" else None)
-    instead = "fewer neighbours" if kernel == "knn" else "kernel='knn'"
     if limit is not None and building > limit:
+        instead = "fewer neighbours" if kernel == "knn" else "kernel='knn'"
         raise SettingError(
             f"{'memory_limit is' if given else 'free memory is'} {human(limit)}, but building the {kernel} kernel of "
-            f"{what} takes about {human(building)}. Raise the limit, use "
-            f"{instead}, or give fewer points."
+            f"{points} points and {groups} groups takes about {human(building)}. Raise the limit, use {instead}, or "
+            "give fewer points."
         )
-    plan = make_plan(
-        points=points, groups=len(ids.groups), lengths=lengths, fixed=fixed, widest=56,
-        padded=TorchEngine.padded, limit=limit, given=given,
+    make_plan(
+        points=points, groups=groups, lengths=lengths, fixed=fixed, widest=56, padded=TorchEngine.padded, limit=limit,
+        given=given,
     )  # fmt: skip
-    if points * neighbors * len(ids.groups) * max(lengths) >= LOG_ABOVE and not callable(progress):
-        with Progress("diffusion EMD", 1, progress) as bar:
-            bar.say(
-                f"diffusion EMD of {what}: about {human(max(building, plan.peak))} at the peak, {human(building)} "
-                f"while the {kernel} kernel is built"
-            )

@@ -98,5 +98,5 @@ def _extent(text: Text, renderer: Any, pixels: float) -> Array:
 
 
 def _cost(side: tuple[int, int], towards: Array) -> float:
-    """How far a side faces towards the neighbours; corners look worse."""
+    """Measure how far a side faces towards the neighbours; corners look worse."""
     return float(towards @ side) / math.hypot(*side) + 0.2 * all(side)

@@ -112,7 +112,7 @@ class Prior:
 
     @property
     def saw(self) -> tuple[str, ...]:
-        """What this prior knows of the test groups: ``"test adjacency"``, ``"test inputs"``, or nothing."""
+        """Sources of the test groups that this prior has seen: ``"test adjacency"``, ``"test inputs"``, or none."""
         return ("test adjacency",) * self.saw_test_adjacency + ("test inputs",) * self.saw_test_inputs
 
     def __iter__(self) -> Iterator[Name]:
