@@ -65,13 +65,6 @@ def test_kernels_are_accurate_far_from_the_origin(build: Any, dimensions: int) -
 # ---------------------------------------------------------------------- the width
 
 
-def test_sigma_median_is_the_median_distance() -> None:
-    points = cloud()
-    width = bandwidth(points, "median")
-    assert width == pytest.approx(np.median(pdist(points)), rel=1e-12)
-    np.testing.assert_allclose(dense_affinity(points, "median"), formula(points, width), rtol=1e-11)
-
-
 @pytest.mark.parametrize("dimensions", [3, 12])
 def test_sigma_knn_is_the_median_distance_to_the_kth_neighbour(dimensions: int) -> None:
     points = cloud(60, dimensions)

@@ -19,7 +19,6 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.text import Annotation, Text
 
-from toporo.cli.common import graph_figure
 from toporo.errors import GroupMismatchError
 from toporo.topology import GroupGraph
 from toporo.topology.draw import DARK, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout, mark_group
@@ -222,13 +221,6 @@ def test_a_map_has_one_scale_and_the_graphs_own_positions_come_first() -> None:
     framed.set_xlim(0, 1000)
     assert GroupGraph(names, edges).plot(framed).get_aspect() == "auto"
     assert framed.get_xlim() == (0, 1000)
-
-
-def test_a_picture_of_a_map_is_no_higher_than_the_map() -> None:
-    names = ("WA", "MT", "ND", "MN", "CA", "FL")
-    maps = [graph_figure(GroupGraph(part, {}).plot, 6) for part in (names, names[:4], "abcdef")]
-    ratios = [figure.get_figheight() / figure.get_figwidth() for figure in maps]
-    assert ratios[1] < ratios[0] < ratios[2] == pytest.approx(1 / 1.2)
 
 
 def test_every_group_has_one_area_for_the_mouse_on_its_node() -> None:

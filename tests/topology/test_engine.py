@@ -219,106 +219,77 @@ def test_same_bytes_twice_and_on_one_thread_or_two(
 
 @needs_numba
 def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
-    small, dense = make_operator(20), make_operator(20, as_sparse=False)
-    much = engine.LARGE_WORK
-    assert make_engine("auto", small, "cpu", much).name == "numba"
-    assert make_engine("auto", small, "cpu", 0.99 * much).name == "torch"
-    assert make_engine("auto", dense, "cpu", much).name == "torch"
-    assert make_engine("torch", small, "cpu", 10 * much).name == "torch"
-    assert make_engine("numba", small, "cpu", 0.0).name == "numba"
+    small, dense, much = make_operator(20), make_operator(20, as_sparse=False), engine.LARGE_WORK
+    for name, operator, work, expected in (
+        ("auto", small, much, "numba"),
+        ("auto", small, 0.99 * much, "torch"),
+        ("auto", dense, much, "torch"),
+        ("torch", small, 10 * much, "torch"),
+        ("numba", small, 0.0, "numba"),
+    ):
+        assert make_engine(name, operator, "cpu", work).name == expected
 
 
-def test_without_numba_auto_is_torch_and_numba_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "installed", lambda name: False)
-    operator = make_operator(20)
-    assert make_engine("auto", operator, "cpu", 1e12).name == "torch"
+def test_a_plain_install_says_once_that_large_work_can_be_faster(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine, "installed", lambda name: name == "torch")
+    engine._mention_the_extra.cache_clear()
+    operator, dense = make_operator(20), make_operator(20, as_sparse=False)
+    for name, where, work in (("auto", operator, 0.99 * engine.LOG_ABOVE), ("auto", dense, 1e12)):
+        assert make_engine(name, where, "cpu", work).name == "torch"
+    assert not caplog.records
+    for _ in range(3):
+        assert make_engine("auto", operator, "cpu", engine.LOG_ABOVE).name == "torch"
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("toporo", "WARNING")  # shown where nobody has set up a log, too
+    assert "three times as fast with numba: pip install 'toporo[fast]'" in record.getMessage()
+    engine._mention_the_extra.cache_clear()
     with pytest.raises(SettingError, match=r"needs numba, which is not installed: pip install 'toporo\[fast\]'"):
         make_engine("numba", operator, "cpu", 1e12)
     with pytest.raises(SettingError, match=r"needs triton, which is not installed: install a build of torch with CUDA"):
         make_engine("triton", operator, "cuda", 1e12)
 
 
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Any:
-    """What a plain install, without the extra ``fast``, writes into the log, as if nothing had been said yet."""
-    monkeypatch.setattr(engine, "installed", lambda name: name == "torch")
-    engine._mention_the_extra.cache_clear()
-    yield lambda: [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
-    engine._mention_the_extra.cache_clear()
+@pytest.mark.parametrize(
+    ("name", "as_sparse", "device", "where"),
+    [
+        ("numba", False, "cpu", "the CPU"),
+        ("numba", True, "cuda:1", "the CPU"),
+        ("triton", False, "cuda", r"a GPU \(device='cuda'\)"),
+        ("triton", True, "cpu", "a GPU"),
+    ],
+)
+def test_compiled_engines_are_for_sparse_operators_on_their_device(
+    name: str, as_sparse: bool, device: str, where: str
+) -> None:
+    with pytest.raises(SettingError, match=f"works on {where}.* sparse kernels; use engine='auto' or kernel='knn'"):
+        make_engine(name, make_operator(20, as_sparse), device, 1e12)
 
 
-def test_a_plain_install_says_once_that_large_work_can_be_faster(said: Any) -> None:
-    operator = make_operator(20)
-    for _ in range(3):
-        make_engine("auto", operator, "cpu", engine.LOG_ABOVE)
-    ((logger, level, message),) = said()
-    assert (logger, level) == ("toporo", "WARNING")  # shown where nobody has set up a log, too
-    assert "three times as fast" in message
-    assert "pip install 'toporo[fast]'" in message
-
-
-def test_a_plain_install_is_quiet_where_the_extra_would_not_help(said: Any) -> None:
-    operator = make_operator(20)
-    make_engine("auto", operator, "cpu", 0.99 * engine.LOG_ABOVE)
-    make_engine("auto", make_operator(20, as_sparse=False), "cpu", 1e12)
-    make_engine("torch", operator, "cpu", 1e12)
-    assert said() == []
-
-
-@pytest.mark.parametrize(("as_sparse", "device"), [(False, "cpu"), (True, "cuda"), (True, "cuda:1")])
-def test_numba_is_for_sparse_operators_on_the_cpu(as_sparse: bool, device: str) -> None:
-    with pytest.raises(SettingError, match="works on the CPU and on sparse kernels; use engine='auto' or kernel='knn'"):
-        make_engine("numba", make_operator(20, as_sparse), device, 1e12)
-
-
-@pytest.mark.parametrize(("as_sparse", "device"), [(False, "cuda"), (True, "cpu")])
-def test_triton_is_for_sparse_operators_on_a_gpu(as_sparse: bool, device: str) -> None:
-    with pytest.raises(SettingError, match=r"works on a GPU \(device='cuda'\) and on sparse kernels"):
-        make_engine("triton", make_operator(20, as_sparse), device, 1e12)
-
-
-def test_unknown_engines_are_listed() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown engine 'nubma'. Did you mean 'numba'.*auto, numba, torch"):
-        make_engine("nubma", make_operator(20), "cpu", 0.0)
-
-
-@pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Play a machine with so many GPUs."""
-
-    def play(count: int) -> None:
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-
-    return play
-
-
-def test_auto_moves_large_work_to_a_gpu_that_is_there(gpus: Any) -> None:
-    much = engine.LARGE_WORK
-    gpus(1)
-    assert choose_device("auto", much) == "cuda"
-    assert choose_device("auto", 0.99 * much) == "cpu"
-    gpus(0)
-    assert choose_device("auto", much) == "cpu"
-
-
-@pytest.mark.parametrize(("count", "device"), [(0, "cpu"), (1, "cuda"), (1, "cuda:0"), (2, "cuda:1")])
-def test_a_device_that_is_there_is_taken(count: int, device: str, gpus: Any) -> None:
-    gpus(count)
-    assert choose_device(device, 0.0) == device
-
-
-@pytest.mark.parametrize(("count", "device"), [(0, "cuda"), (0, "cuda:0"), (1, "cuda:1")])
-def test_a_device_that_is_not_there_is_an_error_that_counts(count: int, device: str, gpus: Any) -> None:
-    gpus(count)
-    with pytest.raises(SettingError, match=rf"device='{device}', but torch sees {count} GPU\(s\).*device='cpu'"):
-        choose_device(device, 0.0)
-
-
-@pytest.mark.parametrize("device", ["gpu", "cuda:x", "meta", "", None])
-def test_what_is_no_device(device: Any) -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown device .*auto, cpu, cuda, cuda:0"):
-        choose_device(device, 0.0)
+@pytest.mark.parametrize(
+    ("gpus", "device", "work", "expected"),
+    [
+        (1, "auto", engine.LARGE_WORK, "cuda"),
+        (1, "auto", 0.99 * engine.LARGE_WORK, "cpu"),
+        (0, "auto", engine.LARGE_WORK, "cpu"),
+        (0, torch.device("cpu"), 0.0, "cpu"),
+        (1, "cuda:0", 0.0, "cuda:0"),
+        (0, "cuda", 0.0, r"device='cuda', but torch sees 0 GPU\(s\).*device='cpu'"),
+        (1, "cuda:1", 0.0, r"device='cuda:1', but torch sees 1 GPU\(s\)"),
+        (1, "gpu", 0.0, "unknown device 'gpu'.*auto, cpu, cuda, cuda:0"),
+        (1, "meta", 0.0, "unknown device"),
+        (1, None, 0.0, "unknown device"),
+    ],
+)
+def test_devices(gpus: int, device: Any, work: float, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    if " " in expected:
+        with pytest.raises((SettingError, UnknownNameError), match=expected):
+            choose_device(device, work)
+    else:
+        assert choose_device(device, work) == expected
 
 
 def test_a_graph_that_does_not_fit_a_gpu_is_an_error_or_stays_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,14 +123,6 @@ def test_round_trips_through_networkx_and_its_adjacency(graph: GroupGraph) -> No
     assert GroupGraph.from_adjacency(nx.to_numpy_array(exported, nodelist=graph.names), graph.names) == graph
 
 
-def test_groups_that_touch_nobody_are_kept() -> None:
-    expected = GroupGraph(["a", "b", "c"], {("a", "b"): 1.0})
-    assert GroupGraph.from_edges([("a", "b")], nodes=["c"]) == expected
-    assert GroupGraph.from_edges({"a": ["b"], "c": []}) == expected
-    assert expected.neighbors("c") == {}
-    assert expected.isolates == ("c",)
-
-
 # ---------------------------------------------------------------------- hops, components, subgraphs
 
 

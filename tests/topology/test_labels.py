@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from toporo.pages.maps import graph_chart
 from toporo.topology import GroupGraph
 
 SHORT, LONG = 3, 30
@@ -73,16 +72,3 @@ def test_names_are_placed_for_the_picture_that_is_made() -> None:
         counts.append(len(shown(ax)))
     assert counts[0] > 2 * counts[1]
     assert abs(counts[0] - counts[2]) <= 3
-
-
-def test_names_on_pages_keep_apart_too() -> None:
-    graph = graph_of(60, LONG, placed=False)
-    values = {name: 1.0 + i % 7 for i, name in enumerate(graph.names[:40])}
-    figure = graph_chart(graph, {"": values}, "loss", squares=graph.names[40:], sizes=values)
-    check(figure.axes[0])
-    assert len(shown(figure.axes[0])) >= 24
-    few = graph.subgraph(graph.names[:15])
-    panels = graph_chart(few, {title: dict.fromkeys(few.names, 1.0) for title in "abc"}, "y", squares=few.names[9:])
-    for ax in panels.axes[:3]:
-        check(ax)
-        assert shown(ax)

@@ -67,13 +67,9 @@ def points(groups: int = 3, size: int = 15, seed: int = 0) -> tuple[np.ndarray, 
     [
         ({"cut": "percentile", "percentile": 50}, "ab cd"),  # of 0 (4 times) and each distance twice: 3.5
         ({"cut": "percentile"}, "ab cd bc ac"),  # the 80th percentile is 7, and 7 is not below it
-        ({"cut": "percentile", "percentile": 100}, "ab cd bc ac bd"),
         ({"cut": "knn"}, "ab cd"),  # log 4 rounds to one neighbour
-        ({"cut": "knn", "nearest_groups": 2}, "ab cd bc ac bd"),
         ({"cut": "knn", "nearest_groups": 99}, "ab cd bc ac bd ad"),
         ({}, "ab cd bc"),
-        ({"cut": "mst-knn", "nearest_groups": 1}, "ab cd bc"),
-        ({"cut": "mst-knn", "nearest_groups": 2}, "ab cd bc ac bd"),
         ({"cut": "mst-knn-ties"}, "ab cd bc"),  # from a pair to the other at least 5, and 6 is more than 5.5
         ({"cut": "mst-knn-ties", "nearest_groups": 2}, "ab cd bc ac bd"),  # d's second is b at 7, and 9 more than 7.7
     ],
@@ -118,12 +114,9 @@ def test_mst_knn_is_connected_and_unites_tree_and_neighbours(given_distances: Gr
     ("pairs", "kept"),
     [
         ({"ab": 1.0, "bc": 1.0, "ac": 1.0}, "ab ac bc"),  # equal distances: nobody is in the middle
-        ({"ab": 1.0, "bc": 1.05, "ac": 1.1}, "ab ac bc"),
         ({"ab": 1.0, "bc": 1.0, "ac": 1.2}, "ab bc"),  # one long side: a chain
-        ({"ab": 1.2, "bc": 1.0, "ac": 1.0}, "ac bc"),
         ({"ab": 0.1, "bc": 1.0, "ac": 1.05}, "ab ac bc"),  # c is as far from a as from b
         ({"ab": 0.0, "bc": 0.0, "ac": 0.0}, "ab ac bc"),
-        ({"ab": 0.0, "bc": 0.0, "ac": 1.0}, "ab bc"),
         ({"ab": 1.0}, "ab"),
         # Two pairs: which bridge is the shortest by a hair says nothing.
         ({"ab": 1.0, "cd": 1.0, "ac": 5.0, "ad": 5.1, "bc": 5.2, "bd": 5.3}, "ab ac ad bc bd cd"),
@@ -213,10 +206,11 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
 # ---------------------------------------------------------------------- from features
 
 
-def test_learning_twice_gives_the_same_file_and_shuffled_rows_the_same_edges() -> None:
+def test_learning_twice_gives_the_same_file_another_seed_another_and_shuffled_rows_the_same_edges() -> None:
     x, g = points(5)
     graph = learn_topology(x, g, scales=5)
     assert learn_topology(x, g, scales=5).to_json() == graph.to_json()
+    assert learn_topology(x, g, scales=5, seed=4).to_json() != graph.to_json()
     order = np.random.default_rng(1).permutation(len(x))
     assert set(learn_topology(x[order], g[order], scales=5).edges) == set(graph.edges)
 
@@ -302,13 +296,6 @@ def test_three_groups_without_meaning_have_a_uniform_prior_and_three_in_a_row_a_
     assert GroupGraph.from_json(graph.to_json()).prior("abc") == prior
 
 
-def test_a_clear_chain_is_stable_and_nobody_is_warned() -> None:
-    graph = learn_topology(*chain(), scales=6, cut="mst-knn", nearest_groups=1)
-    assert set(graph.edges) == {("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")}
-    assert min((graph.stability or {}).values()) >= 0.95
-    assert graph.origin.details["contrast"] > 3
-
-
 def test_labels_without_meaning_are_unstable_and_warn() -> None:
     with pytest.warns(TopoRoWarning, match=r"not informative: distances between groups differ by 0\.\d times"):
         graph = learn_topology(*noise(), neighbors=8, nearest_groups=1)
@@ -324,13 +311,6 @@ def test_bad_resamples_are_an_error_before_the_work(resamples: Any, monkeypatch:
     monkeypatch.setattr(GroupDiffusion, "prepare", never)
     with pytest.raises(SettingError, match=rf"resamples is {resamples!r}: expected 0 .*at least 2"):
         learn_topology(*chain(), resamples=resamples)
-
-
-def test_one_seed_gives_one_file_and_another_seed_another() -> None:
-    settings = {"scales": 4, "resamples": 9, "nearest_groups": 2}
-    files = [learn_topology(*chain(size=8), seed=seed, **settings).to_json() for seed in (3, 3, 4)]
-    assert files[0] == files[1]
-    assert files[0] != files[2]
 
 
 def test_contrast_by_hand() -> None:

@@ -197,17 +197,6 @@ def test_bad_settings(arguments: dict[str, Any], error: type[Exception], message
 # ---------------------------------------------------------------------- from weights
 
 
-@quick
-@given(weights)
-def test_from_weights_scales_to_one(given_weights: dict[Any, float]) -> None:
-    prior = Prior.from_weights(given_weights)
-    total = sum(given_weights.values())
-    assert prior.weights == pytest.approx({name: value / total for name, value in given_weights.items()}, rel=1e-12)
-    assert sum(prior.weights.values()) == pytest.approx(1.0, abs=1e-12)
-    assert prior.measure == "given"
-    assert prior == Prior.from_weights(dict(reversed(given_weights.items())))
-
-
 def test_effective_groups_run_from_one_to_m() -> None:
     assert Prior.from_weights({"a": 1, "b": 0}).effective_groups == pytest.approx(1)
     assert Prior.from_weights({"a": 1, "b": 1, "c": 0}).effective_groups == pytest.approx(2)
