@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
-from toporo.objectives import CORAL, DANN, ERM, IRM, IWERM, MMD, SD, TRO, GroupDRO, VREx, group_means
+from toporo.objectives import CORAL, DANN, ERM, IRM, IWERM, MMD, SD, TRO, GroupDRO, VREx
 
 NAMES = ("a", "b", "c")
 PRIOR = {"a": 0.5, "b": 0.3, "c": 0.2}
@@ -27,13 +27,6 @@ def normal(*shape):
 @pytest.fixture
 def logits():
     return normal(5, 3).requires_grad_()
-
-
-def test_group_means_are_zero_for_absent_groups():
-    means = group_means(LOSSES[:4], CODES[:4], 3)
-    assert means.values.tolist() == [2, 4, 0]
-    assert means.present.tolist() == [1, 1, 0]
-    assert means.mean() == 3
 
 
 @pytest.mark.parametrize(
