@@ -103,12 +103,12 @@ def contest_figure(contest: Contest, *, test: bool = False) -> Figure:
     notes = {i: f"{number(_error(j))}, outside of the figure" for i, (_, j) in enumerate(shown) if _error(j) > far > 0}
 
     def marks(kind: str, measure: str, limit: float = math.inf) -> Marks:
-        intervals = [
-            getattr(judged, measure) if entrant.kind == kind and row not in notes else None
-            for row, (entrant, judged) in enumerate(shown)
-        ]
-        cut = [None if each is None else replace(each, high=min(each.high, limit)) for each in intervals]
-        return Marks.of_intervals(cut, **LOOKS[kind])
+        intervals = []
+        for row, (entrant, judged) in enumerate(shown):
+            interval = getattr(judged, measure)
+            inside = entrant.kind == kind and row not in notes
+            intervals.append(replace(interval, high=min(interval.high, limit)) if inside else None)
+        return Marks.of_intervals(intervals, **LOOKS[kind])
 
     kinds = [kind for kind in LOOKS if any(entrant.kind == kind for entrant, _ in shown)]
     metric = metric_name(contest.metric)
@@ -158,7 +158,9 @@ def against_section(evaluation: Evaluation, name: str, other: Evaluation) -> Sec
     """
     comparison, control = compare(evaluation, other), quoted(name)
     metric = metric_name(comparison.metric)
-    mine, theirs = ({s.group: s.metrics[comparison.metric] for s in each.groups} for each in (evaluation, other))
+    mine, theirs = (
+        {score.group: score.metrics[comparison.metric] for score in judged.groups} for judged in (evaluation, other)
+    )
     order = sorted(comparison.gains, key=lambda group: (comparison.gains[group], group))
     gains = [comparison.gains[group] for group in order]
     cells = {
@@ -168,9 +170,9 @@ def against_section(evaluation: Evaluation, name: str, other: Evaluation) -> Sec
         "gain": [number(gain) for gain in gains],
     }
     over = "groups" if comparison.over is None else "groups not trained on"
-    known = clear(comparison.gain) != 0
-    label = f"gain in {metric}" + (f" (dotted: mean over {over})" if known else "")
-    panel = Panel([Marks(gains, marker="")], label, reference=comparison.gain.value if known else math.nan)
+    is_clear = clear(comparison.gain) != 0
+    label = f"gain in {metric}" + (f" (dotted: mean over {over})" if is_clear else "")
+    panel = Panel([Marks(gains, marker="")], label, reference=comparison.gain.value if is_clear else math.nan)
     text = (
         f"{comparison.words('This model', control)} Bars to the right: this model is better there, to the left: worse. "
         "The worst first."

@@ -36,16 +36,17 @@ def topology(
 
 def prior_table(priors: Sequence[Prior], what: str = "group") -> Table:
     """Tabulate the weight of every training group in a prior; of several priors, the mean and the range."""
-    names = list(priors[0].weights)
-    weights = np.array([[prior.weights[name] for name in names] for prior in priors])
-    columns = {what: [str(name) for name in names], "weight": [f"{weight:.3f}" for weight in weights.mean(axis=0)]}
+    columns, rows = [what, "weight"], []
     if len(priors) > 1:
-        ends = zip(weights.min(axis=0), weights.max(axis=0), strict=True)
-        columns["over seeds"] = [f"{low:.3f} to {high:.3f}" for low, high in ends]
+        columns.append("over seeds")
+    for name in priors[0].weights:
+        weights = [prior.weights[name] for prior in priors]
+        cells = (str(name), f"{np.mean(weights):.3f}", f"{min(weights):.3f} to {max(weights):.3f}")
+        rows.append(cells[: len(columns)])
     first = next((prior for prior in priors if not prior.fallback_reason), priors[0])  # one with a measure
     temperature = "" if first.temperature is None else f"T = {first.temperature:g}"
     how = ", ".join(filter(None, (first.normalization, temperature)))
-    return Table.from_columns(columns, f"Prior: {first.measure}" + (f" ({how})" if how else ""), (what,))
+    return Table(tuple(columns), tuple(rows), (what,), f"Prior: {first.measure}" + (f" ({how})" if how else ""))
 
 
 # ---------------------------------------------------------------- by group

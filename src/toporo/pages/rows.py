@@ -54,8 +54,8 @@ class Marks:
     @classmethod
     def of_intervals(cls, intervals: Sequence[Interval | None], **looks: Any) -> Marks:
         """Make marks of values with intervals; None leaves a row out. ``looks`` are the other attributes."""
-        ends = [(math.nan,) * 3 if each is None else (each.value, each.low, each.high) for each in intervals]
-        values, low, high = zip(*ends, strict=True)
+        missing = Interval(math.nan, math.nan, math.nan)
+        values, low, high = zip(*((i.value, i.low, i.high) for i in (i or missing for i in intervals)), strict=True)
         return cls(values=values, low=low, high=high, **looks)
 
     @property
