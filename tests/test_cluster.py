@@ -9,10 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,6 +52,8 @@ def fail(kind: str) -> None:
         raise UnknownNameError("method", "emr", ["erm", "irm"])
     if kind == "disk":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.part")
+    if kind == "braces":
+        raise ValueError("cannot read {path} {0}")
     if kind == "own":
 
         class Odd(Exception):
@@ -129,6 +133,26 @@ def test_a_cluster_that_is_not_there_is_an_error_at_once() -> None:
 
 
 @needs_ray
+def test_a_server_that_is_not_ray_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seam, "PATIENCE", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(TopoRoError, match="something else than Ray answers"), cluster(f"127.0.0.1:{port}"):
+            pass
+        thread.join()
+        with pytest.raises(TopoRoError, match=r"no Ray cluster answers.*timed out"), cluster(f"127.0.0.1:{port}"):
+            pass
+
+
+@needs_ray
 def test_a_machine_without_toporo_can_say_so() -> None:
     """The question travels whole: it needs nothing of toporo where it is asked."""
     from ray import cloudpickle
@@ -141,6 +165,22 @@ def test_a_machine_without_toporo_can_say_so() -> None:
     there = eval(done.stdout)
     assert there.keys() >= {"Python", "numpy", "torch"}
     assert seam._differences("node b", there) == ["node b has no toporo"]
+
+
+@needs_ray
+def test_what_a_machine_reports_is_shown_as_it_is() -> None:
+    """Braces in it are no places for other text."""
+    node = {"Alive": True, "Resources": {"CPU": 1}, "NodeID": "ab" * 28}
+    node |= {"NodeManagerHostname": "b", "NodeManagerAddress": "10.0.0.2"}
+    task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: "answer"))
+    ray = SimpleNamespace(
+        nodes=lambda: [node],
+        remote=lambda **_: lambda _: task,
+        wait=lambda asked, **_: (asked, []),
+        get=lambda _: fail("braces"),
+    )
+    with pytest.raises(TopoRoError, match=r"node b .*: cannot read \{path\} \{0\}\. Install there.*toporo==\d"):
+        seam._probe(ray)
 
 
 # ---------------------------------------------------------------- with Ray
@@ -197,6 +237,25 @@ def test_what_is_lost_is_done_again_and_not_for_ever(
     assert sorted(two.each(die_at_first, calls)) == [("a", "done"), ("b", "done")]
     with pytest.raises(TopoRoError, match=r"job q was lost 4 times.*fewer jobs at a time"):
         list(two.each(always_die, [("job q", ())]))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_dying_machine_that_still_gets_calls_does_not_use_up_the_tries(
+    two: Any, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    """For a moment it loses all that it is given, at once."""
+    monkeypatch.setattr(seam, "PAUSE", 0.2)
+    fetch, dead_at = two._fetch, time.monotonic() + 0.5
+
+    def dying(refs: list[Any], patience: float | None) -> tuple[Any, Any]:
+        if refs and time.monotonic() < dead_at:
+            return refs[0], two._ray.exceptions.ObjectLostError("ff" * 28, None, "")
+        return fetch(refs, patience)
+
+    monkeypatch.setattr(two, "_fetch", dying)
+    results = list(two.each(square, [(number, (number,)) for number in range(5)], ordered=ordered))
+    assert sorted(results) == [(number, number**2) for number in range(5)]
+    assert not ordered or results == sorted(results)
 
 
 def test_calls_under_way_end_with_the_generator(two: Cluster, tmp_path: Path) -> None:
