@@ -26,10 +26,9 @@ from tests.paper.tiny_images import write_tiny
 from toporo.data.grouped import GroupedData
 from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
-from toporo.paper import BENCHMARKS, image_fits, sen1floods11
+from toporo.paper import BENCHMARKS, image_fits
 from toporo.paper.domainbed import SPECS
 from toporo.paper.image_fits import standardize
-from toporo.paper.report import write_report
 from toporo.paper.results import AVERAGE, Results
 from toporo.paper.runner import reproduce
 from toporo.paper.runs import Run, Store
@@ -432,23 +431,6 @@ def test_captions_say_how_much_of_the_data_there_was(pacs: Trainings, floods: Tr
     assert "all 20 chips of lists that are not the official ones" in caption(event)
     few = replace(event, about={"data": {**event.about["data"], "chips": {"found": 14, "listed": 446}}})
     assert "a subset of the data, 14 of 446 chips." in caption(few)
-
-
-def test_the_report_of_floods_has_a_map_and_tiles_of_every_event(floods: Trainings, tmp_path: Path) -> None:
-    outcome = floods.outcome
-    html = write_report(outcome, tmp_path).read_text(encoding="utf-8")
-    figures = ("scores", "learned", "groups", "steps", "map", "tiles")
-    names = {f"{figure}-{event}" for figure in figures for event in ("bolivia", "india", "mekong")}
-    assert names <= set(re.findall(r'<section id="([^"]+)"', html))
-    assert "Left out, without a usable pixel: &#39;Spain_" in html
-    assert "Not run: Ghana." in html
-    part = outcome.parts[0]
-    alone = replace(part, records=[record for record in part.records if record["method"] == "erm"])
-    map_, tiles = sen1floods11.sections(alone)[-2:]
-    assert "Lines join" not in map_.text
-    assert {"radar, VV", "label", "water missed"} <= set(re.findall(r"<text[^>]*>([^<]*)</text>", tiles.svg))
-    with pytest.raises(DataError, match=r"is missing.*erm-s0-.*run it again"):
-        sen1floods11.sections(replace(part, store=Store(tmp_path)))
 
 
 @pytest.mark.parametrize("network", ["unet", "resnet34"])
