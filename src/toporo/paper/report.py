@@ -88,6 +88,11 @@ def _settings(results: Results) -> list[tuple[str, str]]:
             settings[f"{lead}training"] = part.variant.training
         about = {key: value for key, value in part.loaded.about.items() if key not in UNLISTED}
         settings[f"{lead}data"] = {"source": part.loaded.source, **about}
-        settings[f"{lead}training groups"] = [str(name) for name in part.loaded.train]
-    texts = {name: json.dumps(value, default=list, ensure_ascii=False) for name, value in settings.items()}
-    return [(name, text.replace("Infinity", "∞")) for name, text in texts.items()]
+        settings[f"{lead}training groups"] = ", ".join(str(name) for name in part.loaded.train)
+    return [(name, _text(value)) for name, value in settings.items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=list, ensure_ascii=False).replace("Infinity", "∞")

@@ -13,6 +13,7 @@ from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from toporo import pages
 from toporo.groups import name_from_json
@@ -37,11 +38,6 @@ Sections: TypeAlias = "list[pages.render.Section]"
 # ---------------------------------------------------------------------- values from records
 
 
-def styles(protocol: Protocol) -> dict[str, dict[str, Any]]:
-    """Return colour and dash of every network's line by its title, the same in all figures of a report."""
-    return pages.charts.line_styles(method.title for method in protocol.get_methods() if method.trained)
-
-
 def of_method(records: Sequence[Record], method: str) -> list[Record]:
     """Return the runs of a method."""
     return [record for record in records if record["method"] == method]
@@ -52,57 +48,57 @@ def lowest_seeds(records: Sequence[Record]) -> dict[str, Record]:
     return {record["method"]: record for record in reversed(records)}
 
 
-def metrics_of(entry: Record) -> dict[str, Any]:
+def last_metrics(runs: Sequence[Record], key: str) -> ByGroup:
+    """Return a metric by group after the last round, mean over runs."""
+    return _mean_by_group([_metrics(run["history"][-1])[key] for run in runs])
+
+
+def last_weights(runs: Sequence[Record]) -> ByGroup:
+    """Return the weight of every training group after the last round, mean over runs."""
+    return _mean_by_group([_weights(run["history"][-1]) for run in runs])
+
+
+def _weights(entry: Record) -> ByGroup:
+    return {name_from_json(name): weight for name, weight in entry["weights"]}
+
+
+def _metrics(entry: Record) -> dict[str, Any]:
     """Return the metrics of an evaluation, with group names as in the data."""
     from toporo.training import RoundRecord  # torch takes seconds that loading a data set need not wait for
 
     return RoundRecord.from_dict(entry).metrics
 
 
-def weights_of(entry: Record) -> ByGroup:
-    """Return the groups' weights at an evaluation."""
-    return {name_from_json(name): weight for name, weight in entry["weights"]}
+def _evaluations(run: Record) -> list[Record]:
+    return [entry for entry in run["history"] if entry["metrics"]]
 
 
-def mean_by_group(each: Sequence[Mapping[Any, float | None]]) -> ByGroup:
+def _selected(protocol: Protocol, runs: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the metrics of the evaluation that the protocol's rule selects, by run."""
+    histories = [[_metrics(entry) for entry in _evaluations(run)] for run in runs]
+    return [select(history, protocol.headline, protocol.better) for history in histories]
+
+
+def _floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:
+    """Return numbers with NaN for None."""
+    return np.array(values, dtype=np.float64)
+
+
+def _mean_by_group(runs: Sequence[Mapping[Any, float | None]]) -> ByGroup:
     """Return values by group, mean over runs; NaN where one of them has none."""
-    return {name: float(np.mean([number(values.get(name)) for values in each])) for name in each[0]}
+    return {name: float(np.mean(_floats([values.get(name) for values in runs]))) for name in runs[0]}
 
 
-def last_metrics(runs: Sequence[Record], key: str) -> ByGroup:
-    """Return a metric by group after the last round, mean over runs."""
-    return mean_by_group([metrics_of(run["history"][-1])[key] for run in runs])
-
-
-def last_weights(runs: Sequence[Record]) -> ByGroup:
-    """Return the weight of every training group after the last round, mean over runs."""
-    return mean_by_group([weights_of(run["history"][-1]) for run in runs])
-
-
-def counted(protocol: Protocol, record: Record) -> dict[str, Any]:
-    """Return the metrics of the evaluation that the protocol's rule selects."""
-    metrics = [metrics_of(entry) for entry in record["history"] if entry["metrics"]]
-    return select(metrics, protocol.headline, protocol.better)
-
-
-def number(value: float | None, scale: float = 1.0) -> float:
-    """Return a scaled number; NaN for None."""
-    return math.nan if value is None else scale * float(value)
-
-
-def scores(part: Results, metric: Metric, methods: Sequence[BenchMethod]) -> list[pages.figures.Score]:
+def _scores(part: Results, metric: Metric, methods: Sequence[BenchMethod]) -> list[pages.figures.Score]:
     """Return each method's values by seed under the protocol's rule, and the paper's figure."""
-    chosen = {name: row for (_, name), row in part.headlines(metric.name).items()}
-    return [
-        pages.figures.Score(
-            method.title,
-            tuple(value for value in row.per_seed if math.isfinite(number(value))),
-            row.paper,
-            method.control,
-        )
-        for method in methods
-        if (row := chosen.get(method.name)) is not None
-    ]
+    rows = {name: row for (_, name), row in part.headlines(metric.name).items()}
+    scores = []
+    for method in methods:
+        if (row := rows.get(method.name)) is not None:
+            values = _floats(row.per_seed)
+            finite = tuple(values[np.isfinite(values)].tolist())
+            scores.append(pages.figures.Score(method.title, finite, row.paper, method.control))
+    return scores
 
 
 # ---------------------------------------------------------------------- sections
@@ -128,27 +124,24 @@ def section(part: Results, name: str, title: str, text: str, figure: Figure, *ta
     return [pages.charts.figure_section(file_name(name, part.variant.name), title, text, figure, tables)]
 
 
-def title_of(method: BenchMethod | None) -> str | None:
-    """Return a method's title, if there is a method."""
-    return None if method is None else method.title
-
-
 def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def scores_section(part: Results, text: str = "") -> Sections:
+def scores_section(part: Results) -> Sections:
     """Show every metric by method, one panel each."""
-    protocol, methods = part.protocol, part.protocol.main_methods
-    panels = {metric.name: scores(part, metric, methods) for metric in protocol.metrics}
-    panels = {title: each for title, each in panels.items() if any(s.values or s.paper is not None for s in each)}
+    protocol = part.protocol
+    panels = {metric.name: _scores(part, metric, protocol.main_methods) for metric in protocol.metrics}
+    panels = {name: scores for name, scores in panels.items() if any(s.values or s.paper is not None for s in scores)}
     if not panels:
         return []
     figure = pages.figures.method_scores(
-        panels, reference=title_of(protocol.baseline), highlight=[m.title for m in (protocol.learned,) if m]
+        panels,
+        reference=protocol.baseline.title if protocol.baseline else None,
+        highlight=[protocol.learned.title] if protocol.learned else [],
     )
-    words = f"{_capital(when(protocol))}; each panel has an axis of its own. Controls are pale.{text}"
-    return section(part, "scores", "Scores by method", words, figure)
+    text = f"{_capital(when(protocol))}; each panel has an axis of its own. Controls are pale."
+    return section(part, "scores", "Scores by method", text, figure)
 
 
 def topology_section(part: Results) -> Sections:
@@ -167,16 +160,16 @@ def topology_section(part: Results) -> Sections:
 
 def learned_section(part: Results) -> Sections:
     """Show the learned topology and its prior over seeds."""
-    learned, what = part.learned_topologies(), part.benchmark.group
-    if learned is None:
+    method, learned, what = part.protocol.learned, part.learned_topologies(), part.benchmark.group
+    if method is None or learned is None:
         return []
     text = (
-        f"Training {what}s that {title_of(part.protocol.learned)} joins by the distances between their ERM features, "
+        f"Training {what}s that {method.title} joins by the distances between their ERM features, "
         f"without the held-out {what}. Every seed has its own features and so its own topology: a thin edge is in few "
         "of them. Sizes show mean centralities, from which the prior follows."
     )
     if learned.kept:
-        shown = [f"{a}–{b} {share:.0%}".replace("%", " %") for (a, b), share in learned.kept.items()]
+        shown = [f"{a}–{b} {100 * share:.0f} %" for (a, b), share in learned.kept.items()]
         more = f", … ({len(shown)} pairs in all)" if len(shown) > SHOWN_PAIRS else ""
         text += f" Share of all resamples of the rows that join a pair: {', '.join(shown[:SHOWN_PAIRS])}{more}."
     figure = pages.figures.topology(learned.union, learned.centrality, list(learned.priors[0].weights))
@@ -186,59 +179,56 @@ def learned_section(part: Results) -> Sections:
 
 def weights_section(part: Results) -> Sections:
     """Show the weights over training of all methods whose weights move, in the run with the lowest seed."""
-    first = lowest_seeds(part.records)
-    methods = [m for m in part.protocol.main_methods if m.trained and m.name in first]
-    moving = {
-        method.title: weights
-        for method in methods
-        if (weights := [weights_of(entry) for entry in first[method.name]["history"]])
-        and any(each != weights[0] for each in weights)
+    first, moment = lowest_seeds(part.records), part.protocol.moment
+    histories = {m.title: first[m.name]["history"] for m in part.protocol.main_methods if m.trained and m.name in first}
+    weights = {title: [_weights(entry) for entry in history] for title, history in histories.items()}
+    lines = {
+        title: [pages.charts.Line([weights[name] for weights in moving], str(name)) for name in moving[0]]
+        for title, moving in weights.items()
+        if any(entry != moving[0] for entry in moving)
     }
-    if not moving:
+    if not lines:
         return []
-    at = [entry["round"] for entry in first[methods[0].name]["history"]]
+    at = [entry["round"] for entry in next(iter(histories.values()))]
     text = (
         f"Weight of each training {part.benchmark.group} in the run with the lowest seed. Without a prior the weights "
         "follow the losses; with one they stay closer to it for larger λ."
     )
-    lines = {
-        title: [pages.charts.Line([weights[name] for weights in history], str(name)) for name in history[0]]
-        for title, history in moving.items()
-    }
-    figure = pages.charts.line_chart(at, lines, part.protocol.moment, shared=True, title="weight q of group")
+    figure = pages.charts.line_chart(at, lines, moment, shared=True, title="weight q of group")
     return section(part, "weights", "Group weights over training", text, figure)
 
 
 def curves_section(part: Results, panels: Mapping[str, str], title: str, text: str, *, log: bool = False) -> Sections:
     """Show metrics (label to key) over the rounds, in the unit of the table."""
-    methods = [m for m in part.protocol.main_methods if m.trained and of_method(part.records, m.name)]
-    if not methods:
+    protocol = part.protocol
+    runs = {m.title: of_method(part.records, m.name) for m in protocol.main_methods if m.trained}
+    runs = {title: records for title, records in runs.items() if records}
+    if not runs:
         return []
-    scale = part.protocol.whole.scale
-    first = of_method(part.records, methods[0].name)[0]
-    at = [entry["round"] for entry in first["history"] if entry["metrics"]]
-    looks = styles(part.protocol)
+    at = [entry["round"] for entry in _evaluations(next(iter(runs.values()))[0])]
+    # The same colours and dashes in all figures of a report.
+    styles = pages.charts.line_styles(method.title for method in protocol.get_methods() if method.trained)
     lines: dict[str, list[pages.charts.Line]] = {label: [] for label in panels}
-    for (label, key), method in product(panels.items(), methods):
-        runs = [
-            [number(entry["metrics"].get(key), scale) for entry in run["history"] if entry["metrics"]]
-            for run in of_method(part.records, method.name)
-        ]
-        lines[label].append(pages.charts.Line.over_seeds(runs, method.title, looks[method.title], log=log))
-    figure = pages.charts.line_chart(at, lines, part.protocol.moment, log="y" * log)
-    return section(part, part.protocol.unit, title, text, figure)
+    for (label, key), (method, records) in product(panels.items(), runs.items()):
+        values = _floats([[entry["metrics"].get(key) for entry in _evaluations(run)] for run in records])
+        lines[label].append(
+            pages.charts.Line.over_seeds(protocol.whole.scale * values, method, styles[method], log=log)
+        )
+    figure = pages.charts.line_chart(at, lines, protocol.moment, log="y" * log)
+    return section(part, protocol.unit, title, text, figure)
 
 
 def groups_section(part: Results) -> Sections:
     """Show the metric in the groups held out and, on their validation rows, in the others."""
     protocol, what = part.protocol, part.benchmark.group
     scale, label = protocol.whole.scale, protocol.whole.name
-    values = {
-        method.title: {name: scale * value for name, value in _by_group(protocol, runs).items()}
-        for method in protocol.main_methods
-        if (runs := of_method(part.records, method.name))
-    }
-    names = dict.fromkeys(name for by_group in values.values() for name in by_group)
+    values: dict[str, ByGroup] = {}
+    for method in protocol.main_methods:
+        if runs := of_method(part.records, method.name):
+            metrics = _selected(protocol, runs)
+            means = _mean_by_group([{**m.get("validation_by_group", {}), **m.get("by_group", {})} for m in metrics])
+            values[method.title] = {name: scale * value for name, value in means.items()}
+    names = {name for by_group in values.values() for name in by_group}
     order = [name for name in (*part.loaded.train, *part.loaded.test) if name in names]
     if not 2 <= len(order) <= MOST_COLUMNS:
         return []
@@ -251,45 +241,35 @@ def groups_section(part: Results) -> Sections:
     return [pages.render.Section(name, f"{_capital(label)} in every {what}", text, tables=(table,))]
 
 
-def _by_group(protocol: Protocol, runs: Sequence[Record]) -> ByGroup:
-    each = [counted(protocol, run) for run in runs]
-    return mean_by_group([{**m.get("validation_by_group", {}), **m.get("by_group", {})} for m in each])
-
-
 def penalty_section(part: Results) -> Sections:
     """Show the metric against λ, if the method with the learned topology was run with several."""
     protocol, metric, learned = part.protocol, part.protocol.whole, part.protocol.learned
     if learned is None:
         return []
-    own = [method for method in protocol.get_methods() if learned.name in (method.name, method.varies)]
-    # Of two methods with the same λ, the one that is there to vary it comes last.
-    by_penalty = {float(method.settings.get("penalty", 0.0)): method.name for method in own}
-    penalties = {
-        name: value
-        for value, name in sorted(by_penalty.items())
-        if 0 < value < math.inf and of_method(part.records, name)
-    }
-    if len(penalties) < 2:
+    selected: dict[float, list[dict[str, Any]]] = {}
+    for method in protocol.get_methods():
+        penalty, runs = float(method.settings.get("penalty", 0.0)), of_method(part.records, method.name)
+        if learned.name in (method.name, method.varies) and runs and 0 < penalty < math.inf:
+            # Of two methods with the same λ, the one that is there to vary it comes last.
+            selected[penalty] = _selected(protocol, runs)
+    if len(selected) < 2:
         return []
-    lines = []
+    penalties, lines = sorted(selected), []
     for title, key in (("test", "test"), (f"validation, training {part.benchmark.group}s", "validation")):
-        values = [
-            [number(counted(protocol, run).get(key), metric.scale) for run in of_method(part.records, name)]
-            for name in penalties
-        ]
-        runs = [list(seed) for seed in zip_longest(*values, fillvalue=math.nan)]
-        if np.isfinite(runs).any():
-            lines.append(pages.charts.Line.over_seeds(runs, f"{learned.title}, {title}"))
+        values = [[metrics.get(key) for metrics in selected[penalty]] for penalty in penalties]
+        by_seed = metric.scale * _floats(list(zip_longest(*values)))
+        if np.isfinite(by_seed).any():
+            lines.append(pages.charts.Line.over_seeds(by_seed, f"{learned.title}, {title}"))
     if not lines:
         return []
     others = [m for m in protocol.main_methods if m.baseline or m.uses == {WORST_CASE}]
-    references = {f"{score.title}, test": score.mean for score in scores(part, metric, others) if score.values}
+    references = {f"{score.title}, test": score.mean for score in _scores(part, metric, others) if score.values}
     text = (
         f"TRO with the learned topology for several λ, {when(protocol)}, mean ± sd over seeds. λ may be chosen by the "
         "validation line alone; the test line shows how much depends on it."
     )
     axis = "penalty λ: weights may leave the prior (left) or must keep to it (right)"
-    figure = pages.charts.line_chart(list(penalties.values()), {metric.name: lines}, axis, log="x", levels=references)
+    figure = pages.charts.line_chart(penalties, {metric.name: lines}, axis, log="x", levels=references)
     return section(part, "lambda", f"{_capital(metric.name)} against λ", text, figure)
 
 
