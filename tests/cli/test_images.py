@@ -60,7 +60,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stored(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a finished table."""
     out = tmp_path_factory.mktemp("stored")
-    from toporo.paper.vision import VisionChoices
+    from toporo.paper.base import VisionChoices
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(NETWORKS, "resnet18", partial(SmallNet))

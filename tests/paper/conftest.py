@@ -18,11 +18,11 @@ from tests.paper.tiny_images import write_tiny
 from toporo.choice import penalty
 from toporo.data.grouped import GroupedData
 from toporo.paper import BENCHMARKS, image_fits
+from toporo.paper.base import VisionChoices
 from toporo.paper.domainbed import SPECS
 from toporo.paper.protocols import Protocol
 from toporo.paper.results import Results
 from toporo.paper.runner import reproduce
-from toporo.paper.vision import VisionChoices
 from toporo.training import Batches, FitResult
 from toporo.vision import NETWORKS
 

@@ -19,7 +19,7 @@ from toporo.cli.common import (
     register,
     say,
 )
-from toporo.paper.base import ALL, BENCHMARKS
+from toporo.paper.base import ALL, BENCHMARKS, VisionChoices
 from toporo.paper.report import write_report
 from toporo.paper.results import Results
 from toporo.paper.runner import reproduce as run
@@ -196,8 +196,6 @@ def reproduce(
         raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images.")
     vision = None
     if chosen or settings:
-        from toporo.paper.vision import VisionChoices  # it loads networks that other benchmarks do not need
-
         vision = VisionChoices(**{**parse_settings(settings or (), VisionChoices), **chosen})
     asked: dict[str, Any] = {
         "protocol": protocol, "seeds": seeds, "methods": methods.split(",") if methods is not None else None,

@@ -59,6 +59,45 @@ class Vision:
 
 
 @dataclass(frozen=True)
+class VisionChoices:
+    """A user's choices for a benchmark on images; None is the protocol's.
+
+    All that decides a result is in the settled protocol too. Other benchmarks run under :data:`ON_CPU`.
+
+    Attributes
+    ----------
+    device : ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    weights, style : see :func:`toporo.vision.read_weights`; None is a random start.
+    network : a name in :data:`toporo.vision.NETWORKS`.
+    steps, evaluate_every : steps per run, and from one evaluation to the next.
+    average : ``average`` of :class:`toporo.training.TrainingPlan`, or ``"none"``.
+    per_group : images of every group in a step.
+    precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
+    size : side of the images, or of the tiles.
+    cache : folder for decoded images.
+    penalty : λ of TRO-data and TRO with a uniform prior.
+    keep_models : whether to store every run's network.
+    """
+
+    device: str = "auto"
+    weights: str | None = None
+    style: str | None = None
+    network: str | None = None
+    steps: int | None = None
+    evaluate_every: int | None = None
+    average: int | str | None = None
+    per_group: int | None = None
+    precision: str | None = None
+    size: int | None = None
+    cache: Path | None = None
+    penalty: float | None = None
+    keep_models: bool = False
+
+
+ON_CPU = VisionChoices(device="cpu")
+
+
+@dataclass(frozen=True)
 class BenchmarkTable:
     """A benchmark as files like those of a user's own data.
 

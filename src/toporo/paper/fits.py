@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from toporo.data.grouped import GroupedData, Split
 from toporo.errors import DataError, DivergedError, SettingError
 from toporo.objectives import OBJECTIVES, Objective, make_objective
-from toporo.paper.base import BENCHMARKS, Benchmark
+from toporo.paper.base import BENCHMARKS, ON_CPU, Benchmark, VisionChoices
 from toporo.paper.loaded import BenchmarkData, ByGroup, mean_by_group, mean_of_groups, mse_by_group
 from toporo.paper.protocols import BenchMethod, Protocol
 from toporo.paper.runs import Run, Store
@@ -37,23 +37,6 @@ Learn: TypeAlias = Callable[..., GroupGraph]
 
 
 @dataclass(frozen=True)
-class Runtime:
-    """Device and initial weights of networks for images; whatever decides a result is in the protocol too.
-
-    Attributes
-    ----------
-    device : ``"cpu"`` or ``"cuda"``.
-    weights, style : see :func:`toporo.vision.read_weights`; None is a random start.
-    keep_models : whether to store every run's network.
-    """
-
-    device: str = "cpu"
-    weights: str | None = None
-    style: str | None = None
-    keep_models: bool = False
-
-
-@dataclass(frozen=True)
 class Assignment:
     """A run with the data to fit.
 
@@ -62,13 +45,13 @@ class Assignment:
     run : method, protocol and seed.
     loaded : the data.
     store : folder for checkpoints and files that runs share.
-    runtime : for networks on images.
+    runtime : device, and initial weights of networks on images.
     """
 
     run: Run
     loaded: BenchmarkData
     store: Store
-    runtime: Runtime = Runtime()
+    runtime: VisionChoices = ON_CPU
 
     @property
     def protocol(self) -> Protocol:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from safetensors.torch import save
 
@@ -22,8 +22,8 @@ from toporo.checks import whole
 from toporo.errors import DataError, DivergedError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning
 from toporo.files import Claims
 from toporo.machine import cores, follow, one_thread, signals_held, tidily
-from toporo.paper.base import BENCHMARKS, load_dataset
-from toporo.paper.fits import FITS, Assignment, Runtime
+from toporo.paper.base import BENCHMARKS, ON_CPU, VisionChoices, load_dataset
+from toporo.paper.fits import FITS, Assignment
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import BenchMethod, Protocol, Variant
 from toporo.paper.results import Results, make_rows
@@ -31,9 +31,6 @@ from toporo.paper.runs import SCHEMA, TOPOLOGY, Run, Store, read_sealed, set_asi
 from toporo.text import many
 from toporo.training.checkpoint import read_checkpoint
 from toporo.types import Record
-
-if TYPE_CHECKING:
-    from toporo.paper.vision import VisionChoices
 
 #: Called with (runs done, runs in all, the run that just ended or None at the start).
 Progress = Callable[[int, int, Run | None], None]
@@ -90,9 +87,9 @@ def reproduce(
     if benchmark.vision is not None:
         from toporo.paper import vision as images  # it loads networks that other benchmarks do not need
 
-        settled, runtime, loading = images.settle(benchmark, vision, Path(out))
+        settled, runtime, loading = images.settle(benchmark, vision or VisionChoices(), Path(out))
     elif vision is None:
-        settled, runtime, loading = benchmark.protocol, Runtime(), {}
+        settled, runtime, loading = benchmark.protocol, ON_CPU, {}
     else:
         raise SettingError(
             f"device, weights, network, steps and the like are for benchmarks on images; {name} is none."
@@ -169,7 +166,7 @@ def _load(
 # ---------------------------------------------------------------------- one run
 
 
-def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: Runtime) -> Done:
+def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: VisionChoices) -> Done:
     """Do a run, or continue from its checkpoint; the result is returned and not yet stored."""
     if BENCHMARKS[run.protocol.benchmark].vision is not None:
         import toporo.paper.vision  # noqa: F401  # it registers the fits of networks on images
@@ -219,7 +216,7 @@ class Runner:
     """
 
     store: Store
-    runtime: Runtime = field(default_factory=Runtime)
+    runtime: VisionChoices = ON_CPU
     workers: int | None = 1
     progress: Progress = quiet
     say: Say = quiet
@@ -282,7 +279,7 @@ def _set_aside_damaged(run: Run, store: Store) -> None:
 
 
 def _in_processes(
-    calls: Iterable[tuple[Run, BenchmarkData, Store, Runtime]], workers: int
+    calls: Iterable[tuple[Run, BenchmarkData, Store, VisionChoices]], workers: int
 ) -> Generator[tuple[Run, Done], None, None]:
     """Yield runs with the results of :func:`do_run` as they end: of so many processes, or of this one for a single run.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ import torch
 
 from toporo.checks import non_negative, whole
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.paper.base import Benchmark, Vision
-from toporo.paper.fits import Runtime
+from toporo.paper.base import Benchmark, Vision, VisionChoices
 from toporo.paper.image_fits import initial_weights
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import Protocol
@@ -29,49 +28,15 @@ RANDOM = "a random start"
 # ---------------------------------------------------------------------- a user's choices
 
 
-@dataclass(frozen=True)
-class VisionChoices:
-    """Choices for a benchmark on images; None is the protocol's.
-
-    Attributes
-    ----------
-    device : ``"auto"``, ``"cpu"`` or ``"cuda"``.
-    weights, style : see :func:`toporo.vision.read_weights`; None is a random start.
-    network : a name in :data:`toporo.vision.NETWORKS`.
-    steps, evaluate_every : steps per run, and from one evaluation to the next.
-    average : ``average`` of :class:`toporo.training.TrainingPlan`, or ``"none"``.
-    per_group : images of every group in a step.
-    precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
-    size : side of the images, or of the tiles.
-    cache : folder for decoded images.
-    penalty : λ of TRO-data and TRO with a uniform prior.
-    keep_models : whether to store every run's network.
-    """
-
-    device: str = "auto"
-    weights: str | None = None
-    style: str | None = None
-    network: str | None = None
-    steps: int | None = None
-    evaluate_every: int | None = None
-    average: int | str | None = None
-    per_group: int | None = None
-    precision: str | None = None
-    size: int | None = None
-    cache: Path | None = None
-    penalty: float | None = None
-    keep_models: bool = False
-
-
 def _vision(benchmark: Benchmark) -> Vision:
     if benchmark.vision is None:
         raise SettingError(f"{benchmark.name} is no benchmark on images.")
     return benchmark.vision
 
 
-def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tuple[Protocol, Runtime, dict[str, Any]]:
+def settle(benchmark: Benchmark, choices: VisionChoices, out: Path) -> tuple[Protocol, VisionChoices, dict[str, Any]]:
     """Return the protocol with these choices in it, where to run, and options for loading the data."""
-    protocol, vision, choices = benchmark.protocol, _vision(benchmark), choices or VisionChoices()
+    protocol, vision = benchmark.protocol, _vision(benchmark)
     device = pick_device(choices.device)
     name = choices.network or protocol.network["name"]
     if name not in vision.networks:
@@ -108,7 +73,7 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
     loading: dict[str, Any] = {} if choices.size is None else {vision.side: choices.size}
     if vision.cached:
         loading["cache"] = choices.cache or out / "cache"
-    return settled, Runtime(device, choices.weights, choices.style, choices.keep_models), loading
+    return settled, replace(choices, device=device), loading
 
 
 def _averaging(protocol: Protocol, choices: VisionChoices, rounds: int) -> int | str | None:
