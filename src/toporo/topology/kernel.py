@@ -111,7 +111,7 @@ def build_kernel(points: Array, kernel: str, sigma: Sigma, neighbors: int) -> Po
                 f"give more points or neighbors={len(distinct.points) - 1}."
             )
         found = nearest(distinct.points, neighbors)
-        described |= {"neighbors": neighbors, "search": found.search}
+        described |= {"neighbors": neighbors, "search": found.search, "recall": 1.0}  # the search is exact
     width = bandwidth(distinct.points, sigma, neighbors=neighbors, found=found)
     described["sigma_value"] = width
     if kernel == "knn" and found is not None:
