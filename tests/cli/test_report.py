@@ -129,7 +129,7 @@ def test_another_model_stands_beside_it(toporo: Run, stored: Path, table: Path) 
     assert lines[0].startswith("The model is better by ")
     assert lines[1].startswith("This is not fair: “control” was trained on 'mouth', and the model was not. Fit both")
     page = (table.parent / "report.html").read_text(encoding="utf-8")
-    assert "Beside “control”" in page
+    assert "Compared with “control”" in page
     assert "No control was fitted" not in page
     back = toporo("report", "control", "new.csv", "--against", stored, "--resamples", "50", "--json", "--out", "b.html")
     content = json.loads(back.out, parse_constant=pytest.fail)

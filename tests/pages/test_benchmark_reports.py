@@ -76,16 +76,6 @@ def test_several_penalties_are_a_curve(pictures: Results, chips: Results) -> Non
     assert {"0.001", "0.1", "1", "10"} | lines <= set(texts(section.svg))
 
 
-def test_values_that_are_not_defined_are_dashes(chips: Results) -> None:
-    (section,) = sections.groups_section(chips.parts[0])
-    assert sum(row.count("–") for row in section.tables[0].rows) == 3, "Ghana, for each method"
-
-
-def test_a_page_of_steps_does_not_speak_of_epochs(pictures: Results, tmp_path: Path) -> None:
-    html = write_report(pictures, tmp_path).read_text(encoding="utf-8").split('<details class="settings">')[0]
-    assert "epoch" not in re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL)
-
-
 def test_the_fake_outcome_is_one_of_the_real_protocol() -> None:
     protocol = BENCHMARKS["pacs"].protocol
     assert tuple(variant.name for variant in protocol.variants) == DOMAINS

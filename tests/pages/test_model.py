@@ -199,7 +199,7 @@ def test_another_model_is_compared_by_group(model: TableModel, evaluation: Evalu
     words = gain.words("The model", "“old”")
     page = page_of(model, tmp_path, evaluation=evaluation, against=("old", other))
     assert words in page.text
-    assert "Beside “old”" in page.text
+    assert "Compared with “old”" in page.text
     for value in gain.gains.values():
         assert number(value) in page.text
     content = describe_model(model, evaluation=evaluation, against=("old", other))

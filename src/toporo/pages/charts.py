@@ -46,8 +46,6 @@ ON_LIGHT, ON_DARK = "#0b0f14", "#fefefe"
 TICK_STEPS = (1, 2, 2.5, 5, 10)
 #: Positive values with a larger ratio get a logarithmic colour scale, which spans at most the second ratio.
 LOG_FROM, LOG_SPAN = 30.0, 1e3
-#: Positive values with a larger ratio get a logarithmic axis.
-LOG_AXIS_FROM = 8.0
 #: Lines of at most this many points have a mark at each.
 MARKED = 8
 
@@ -166,12 +164,6 @@ def color_bar(
 
 
 # ---------------------------------------------------------------- axes and keys
-
-
-def far_apart(values: Iterable[float]) -> bool:
-    """Return whether the finite values are positive and need a logarithmic axis."""
-    finite = [value for value in values if math.isfinite(value)]
-    return bool(finite) and min(finite) > 0 and max(finite) / min(finite) > LOG_AXIS_FROM
 
 
 def log_ticks(axis: Any, *, decades: bool = False) -> None:

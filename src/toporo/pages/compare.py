@@ -178,4 +178,4 @@ def against_section(evaluation: Evaluation, name: str, other: Evaluation) -> Sec
         "The worst first."
     )
     table = Table.from_columns(cells, f"All {len(order)} groups, the worst for this model first")
-    return figure_section("against", f"Beside {control}", text, row_chart(order, [panel]), (table,))
+    return figure_section("against", f"Compared with {control}", text, row_chart(order, [panel]), (table,))

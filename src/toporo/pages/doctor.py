@@ -77,11 +77,7 @@ def distance_map(distances: Distances, test: Collection[str] = ()) -> Figure:
         for i, j in np.argwhere(~diagonal):
             text = f"{matrix[i, j]:.2f}"
             ax.text(j, i, text, ha="center", va="center", fontsize=7, color=readable(fills[i, j]))
-    by_chance = smallest < distances.chance < largest
-    label = f"diffusion EMD{' (orange line: by chance)' if by_chance else ''}"
-    bar = color_bar(figure, norm, "YlGnBu", label, off, ax)
-    if by_chance:
-        bar.ax.axvline(distances.chance, color=TEST_COLOR, lw=2.0)
+    color_bar(figure, norm, "YlGnBu", "diffusion EMD", off, ax)
     return figure
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,14 +11,12 @@ from matplotlib.figure import Figure
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.league import LeagueTable
 from toporo.pages.cells import explain_table, number
-from toporo.pages.charts import far_apart, figure_section
+from toporo.pages.charts import figure_section
 from toporo.pages.maps import graph_chart
 from toporo.pages.model_text import ModelReport
 from toporo.pages.render import Section
-from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Table
 from toporo.text import hops_text, short_name
-from toporo.topology.draw import TEST_COLOR
 from toporo.topology.graph import GroupGraph
 
 #: Maps of coefficients or effects, and slopes in the table.
@@ -99,34 +96,16 @@ def coefficient_panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, flo
 
 def league_sections(report: ModelReport, table: LeagueTable) -> list[Section | None]:
     """Make the sections about a mean of several models; ``table`` is from its ``explain``."""
+    text = (
+        "Each candidate was fitted without some training groups at a time, and its errors were measured there, on "
+        "average and in the worst part of the groups. Errors are squared and relative to a safe mean of a few "
+        "candidates: below 1 is better. Ensemble weights (“vote”) are drawn towards that mean; a candidate with large "
+        "errors in any part of the groups has none."
+    )
+    candidates = Section("league", "Candidates", text, tables=(explain_table(table),))
     graph = report.model.graph
     effects = [] if graph is None else [_effect_map(report, graph, table), _effect_table(report, graph, table)]
-    return [_league_section(table), *effects]
-
-
-def _league_section(table: LeagueTable) -> Section:
-    error, worst, weight = (np.array([getattr(row, name) for row in table]) for name in ("error", "worst", "vote"))
-    failed = {
-        i: short_name(row.note or "could not be fitted", 44) for i, row in enumerate(table) if math.isnan(error[i])
-    }
-    errors = [
-        Marks(error, "mean over groups left out", error, np.maximum(error, worst)),
-        Marks(worst, "worst part of the groups", marker="|", color=TEST_COLOR, size=9),
-    ]
-    label = "squared error in groups left out (dotted: safe mean)"
-    panels = [
-        Panel([Marks(weight, marker="")], "ensemble weight", zero=True),
-        Panel(errors, label, reference=1.0, log=far_apart([*error, *worst]), notes=failed),
-    ]
-    return figure_section(
-        "league",
-        "Candidates",
-        "Each candidate was fitted without some training groups at a time, and its errors were measured there. Errors "
-        "are squared and relative to a safe mean of a few candidates: below 1 is better. Ensemble weights (“vote”) "
-        "are drawn towards that mean; a candidate with large errors in any part of the groups has none.",
-        row_chart([row.name for row in table], panels),
-        (explain_table(table),),
-    )
+    return [candidates, *effects]
 
 
 def _effect_map(report: ModelReport, graph: GroupGraph, table: LeagueTable) -> Section:

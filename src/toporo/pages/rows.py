@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from toporo.pages.charts import NAME_LETTERS, SHADE, SOFT, TICK_STEPS, Values, canvas, drawn, key, log_ticks, mark
+from toporo.pages.charts import NAME_LETTERS, SHADE, SOFT, TICK_STEPS, Values, canvas, drawn, key, mark
 from toporo.tables.resample import Interval
 from toporo.text import short_name, sign_width
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, mark_group
@@ -81,7 +81,6 @@ class Panel:
     reference : value at which a dotted line is drawn.
     reference_label : of that line, in the key.
     zero : whether the axis starts at zero.
-    log : whether the axis is logarithmic.
     notes : words in a row, by its number; a row without a value and a note says "no value".
     """
 
@@ -91,7 +90,6 @@ class Panel:
     reference: float = math.nan
     reference_label: str = ""
     zero: bool = False
-    log: bool = False
     notes: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -132,8 +130,6 @@ def _shade_rows(ax: Axes, names: Sequence[Hashable], count: int) -> None:
 
 
 def _draw_panel(ax: Axes, panel: Panel, count: int) -> None:
-    if panel.log:
-        ax.set_xscale("log")
     if math.isfinite(panel.reference):
         ax.axvline(panel.reference, color=SOFT, lw=0.9, ls=":", zorder=1)
     missing = set(range(count))
@@ -145,9 +141,7 @@ def _draw_panel(ax: Axes, panel: Panel, count: int) -> None:
     if panel.zero:
         ax.set_xlim(left=0.0)
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
-    if panel.log:
-        log_ticks(ax.xaxis)
-    ax.set_xlabel(panel.label + (", log scale" if panel.log else ""))
+    ax.set_xlabel(panel.label)
     ax.set_title(panel.title, loc="left")
 
 
