@@ -64,6 +64,16 @@ def test_intervals_are_drawn_where_there_are_any_and_missing_values_are_named() 
     assert words(ax) == ["no value", "not fitted"]
 
 
+def test_marks_without_a_value_take_no_room() -> None:
+    rows = [Panel([Marks([1.0, 2.0])]), Panel([Marks([1.0, 2.0]), Marks([math.nan, math.nan])])]
+    heights = []
+    for panel in rows:
+        figure = row_chart(list("ab"), [panel])
+        figure.draw_without_rendering()
+        heights.append(figure.axes[0].get_position().height)
+    assert heights[0] == pytest.approx(heights[1])
+
+
 def test_bars_below_zero_have_another_colour() -> None:
     (ax,) = row_chart(list("ab"), [Panel([Marks([1.0, -1.0], marker="")])]).axes
     one, other = (bar.get_facecolor() for bar in ax.containers[0])

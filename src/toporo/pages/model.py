@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from toporo.tables.contest import compare, metric_name
 from toporo.tables.evaluate import MORE_IS_BETTER, Evaluation
 from toporo.tables.model import TableModel
 from toporo.tables.resample import Interval
-from toporo.text import NO_PATH, hops_text, many, number_to_json, short_name
+from toporo.text import hops_text, many, number_to_json, short_name
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
 
 #: Coefficients that are shown.
@@ -203,16 +202,14 @@ def _graph_section(report: ModelReport) -> Section | None:
     model, graph = report.model, report.model.graph
     if graph is None:
         return None
-    away = ", ".join(
-        f"{count} at {many(int(hops), 'edge') if math.isfinite(hops) else NO_PATH}"
-        for hops, count in sorted(Counter(report.test_hops.values()).items())
-    )
+    hops = sorted({int(away) for away in report.test_hops.values() if math.isfinite(away)})
+    away = "" if not hops else many(hops[0], "edge") if len(hops) == 1 else f"{hops[0]} to {hops[-1]} edges"
     inside = [row for row in report.table if row.group in graph]
     absent = many(len(report.table) - len(inside), "training group")
     text = (
         f"The {graph.origin.kind} graph has {len(graph)} groups and {len(graph.edges)} edges. Training groups are "
         "larger the larger their weight, and darker the larger their loss. Names are written where there is room."
-        f"{f' Test groups by edges to the nearest training group: {away}.' if away else ''}"
+        f"{f' Test groups are {away} from the nearest training group.' if away else ''}"
         f"{f' Not in the graph: {absent}.' if len(inside) < len(report.table) else ''}"
     )
     figure = graph_chart(

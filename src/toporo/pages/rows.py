@@ -151,6 +151,8 @@ def _draw_marks(ax: Axes, marks: Marks, count: int) -> set[int]:
     rows = np.arange(len(values)) if marks.rows is None else np.asarray(marks.rows)
     shown = np.isfinite(values) & (rows < count)
     x, y = values[shown], rows[shown]
+    if not x.size:  # the layout would make room for an empty line, at the corner of the figure
+        return set()
     if marks.marker:
         if marks.low is not None and marks.high is not None:
             low, high = (np.asarray(ends, dtype=np.float64)[shown] for ends in (marks.low, marks.high))
