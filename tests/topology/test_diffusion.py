@@ -23,8 +23,9 @@ from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameErr
 from toporo.groups import GroupIds, Groups
 from toporo.topology import data_graph, diffusion, operator
 from toporo.topology.chebyshev import DyadicFilters
+from toporo.topology.choose_engine import installed
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances, diffusion_emd
-from toporo.topology.engine import TorchEngine, installed
+from toporo.topology.engine import TorchEngine
 from toporo.topology.kernel import dense_affinity, knn_affinity
 from toporo.topology.plan import Plan, graph_bytes
 

@@ -14,8 +14,8 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from toporo.errors import SettingError, UnknownNameError
-from toporo.topology import engine
-from toporo.topology.engine import choose_device, installed, make_engine, with_room
+from toporo.topology import choose_engine
+from toporo.topology.choose_engine import choose_device, installed, make_engine, with_room
 from toporo.topology.operator import DiffusionOperator
 
 quick = settings(deadline=None, max_examples=40)
@@ -219,7 +219,7 @@ def test_same_bytes_twice_and_on_one_thread_or_two(
 
 @needs_numba
 def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
-    small, dense, much = make_operator(20), make_operator(20, as_sparse=False), engine.LARGE_WORK
+    small, dense, much = make_operator(20), make_operator(20, as_sparse=False), choose_engine.LARGE_WORK
     for name, operator, work, expected in (
         ("auto", small, much, "numba"),
         ("auto", small, 0.99 * much, "torch"),
@@ -233,18 +233,18 @@ def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
 def test_a_plain_install_says_once_that_large_work_can_be_faster(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engine, "installed", lambda name: name == "torch")
-    engine._mention_the_extra.cache_clear()
+    monkeypatch.setattr(choose_engine, "installed", lambda name: name == "torch")
+    choose_engine._mention_the_extra.cache_clear()
     operator, dense = make_operator(20), make_operator(20, as_sparse=False)
-    for name, where, work in (("auto", operator, 0.99 * engine.LOG_ABOVE), ("auto", dense, 1e12)):
+    for name, where, work in (("auto", operator, 0.99 * choose_engine.LOG_ABOVE), ("auto", dense, 1e12)):
         assert make_engine(name, where, "cpu", work).name == "torch"
     assert not caplog.records
     for _ in range(3):
-        assert make_engine("auto", operator, "cpu", engine.LOG_ABOVE).name == "torch"
+        assert make_engine("auto", operator, "cpu", choose_engine.LOG_ABOVE).name == "torch"
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("toporo", "WARNING")  # shown where nobody has set up a log, too
     assert "three times as fast with numba: pip install 'toporo[fast]'" in record.getMessage()
-    engine._mention_the_extra.cache_clear()
+    choose_engine._mention_the_extra.cache_clear()
     with pytest.raises(SettingError, match=r"needs numba, which is not installed: pip install 'toporo\[fast\]'"):
         make_engine("numba", operator, "cpu", 1e12)
     with pytest.raises(SettingError, match=r"needs triton, which is not installed: install a build of torch with CUDA"):
@@ -270,9 +270,9 @@ def test_compiled_engines_are_for_sparse_operators_on_their_device(
 @pytest.mark.parametrize(
     ("gpus", "device", "work", "expected"),
     [
-        (1, "auto", engine.LARGE_WORK, "cuda"),
-        (1, "auto", 0.99 * engine.LARGE_WORK, "cpu"),
-        (0, "auto", engine.LARGE_WORK, "cpu"),
+        (1, "auto", choose_engine.LARGE_WORK, "cuda"),
+        (1, "auto", 0.99 * choose_engine.LARGE_WORK, "cpu"),
+        (0, "auto", choose_engine.LARGE_WORK, "cpu"),
         (0, torch.device("cpu"), 0.0, "cpu"),
         (1, "cuda:0", 0.0, "cuda:0"),
         (0, "cuda", 0.0, r"device='cuda', but torch sees 0 GPU\(s\).*device='cpu'"),
@@ -296,7 +296,7 @@ def test_a_graph_that_does_not_fit_a_gpu_is_an_error_or_stays_on_the_cpu(monkeyp
     graph = make_operator(300)
     needed = 12 * graph.nonzeros + 8 * 300 * 8 * 4
     for free, expected in ((needed, "cuda:0"), (needed - 1, "cpu")):
-        monkeypatch.setattr(engine, "free_memory", lambda device, free=free: free)
+        monkeypatch.setattr(choose_engine, "free_memory", lambda device, free=free: free)
         assert with_room(graph, "cuda:0", insisted=False) == expected
     assert with_room(graph, "cpu", insisted=True) == "cpu"
     with pytest.raises(SettingError, match=r"cuda:0 has .* free, but the data graph of 300 points .* device='cpu'"):

@@ -34,8 +34,9 @@ from toporo.machine import one_thread
 from toporo.progress import Progress, Report
 from toporo.text import human
 from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters
+from toporo.topology.choose_engine import ENGINES, LOG_ABOVE, choose_device, make_engine, with_room
 from toporo.topology.data_graph import DataGraph, check_codes, choose_kernel
-from toporo.topology.engine import ENGINES, LOG_ABOVE, Engine, TorchEngine, choose_device, make_engine, with_room
+from toporo.topology.engine import Engine, TorchEngine
 from toporo.topology.kernel import Sigma, check_features
 from toporo.topology.plan import Plan, free_memory, graph_bytes, make_plan, operator_bytes
 from toporo.types import Array
