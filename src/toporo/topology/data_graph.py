@@ -59,7 +59,7 @@ class DataGraph:
 
     @classmethod
     def from_affinity(cls, affinity: Any, ids: GroupIds, features: Any = None) -> DataGraph:
-        """Build the graph of a given kernel; a large one is put into an order that memory likes, by the features."""
+        """Build the graph of a given kernel; a large one is reordered, by the features if given, for locality."""
         matrix = check_kernel(affinity)
         check_codes(matrix.shape[0], ids)
         points = None if features is None else check_features(features)

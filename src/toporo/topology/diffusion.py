@@ -101,8 +101,8 @@ def diffusion_emd(
     ----------
     features : (n, d) numbers, numpy or torch; may be None if ``affinity`` is given.
     groups : one group name per row, or :class:`~toporo.groups.GroupIds`.
-    affinity : a ready symmetric, non-negative (n, n) kernel, dense or scipy-sparse. Features given beside it only help
-        to put a large one into an order that memory likes.
+    affinity : a ready symmetric, non-negative (n, n) kernel, dense or scipy-sparse. Features given beside it only
+        serve to reorder a large one for locality.
     kernel : ``"dense"``, ``"knn"``, or ``"auto"`` (dense up to 2000 points).
     neighbors, sigma : of the kernel; see :mod:`toporo.topology.kernel`.
     scales : K, the number of dyadic scales; the coarsest diffusion time is 2^K.

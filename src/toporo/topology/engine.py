@@ -81,7 +81,7 @@ class TorchEngine:
 
     @staticmethod
     def padded(columns: int) -> int:
-        """Columns in memory for so many groups, vectors of eight."""
+        """Round the number of groups up to whole vectors of eight."""
         return 8 * -(-columns // 8)
 
     def fields(self, measures: sparse.csc_array, rows: Sequence[Array], tick: Tick) -> torch.Tensor:

@@ -1,8 +1,9 @@
 r"""The recurrence on the CPU, compiled by numba (extra ``fast``): product, recurrence and accumulation in one pass.
 
 One step takes, row by row, :math:`T_j = 2 S T_{j-1} - T_{j-2}` and adds :math:`T_{j-2}` and :math:`T_j` to the filters
-that need them. The number of columns is a constant of the compiled code, so LLVM keeps a row in vector registers
-meanwhile, and memory sees every row once.
+that need them. A row stays in vector registers meanwhile, so memory sees every row once. Plain numba code does not
+become vector code for few columns, and cannot prefetch, so three small intrinsics do that (:func:`_multiply_add`,
+:func:`_on_stack`, :func:`_prefetch`); the number of columns is a constant of the compiled code.
 
 Rows are independent and points are added up in fixed chunks, so the result is the same on any number of threads.
 """
@@ -31,8 +32,6 @@ from toporo.types import Array
 
 #: Columns taken through the recurrence at a time: seven AVX-512 registers hold their sums, or fourteen of AVX2.
 WIDEST = 56
-#: Fewer columns are padded: LLVM would unroll their loops before it can vectorise them.
-NARROWEST = 8
 #: float64 in a cache line.
 LINE = 8
 #: Points whose columns are compared at a time: 64 points of 50 groups fit the first-level cache.
@@ -51,7 +50,7 @@ _I32, _I64, _VECTOR = ir.IntType(32), ir.IntType(64), ir.VectorType(ir.DoubleTyp
 
 
 def _data(context: Any, builder: Any, signature: Any, arguments: Any, array: int, row: int, width: int) -> Any:
-    """Pointer to a row of an array that has ``width`` columns; both by their positions among the arguments."""
+    """Emit a pointer to a row of an array that has ``width`` columns, given their positions among the arguments."""
     index = builder.zext(arguments[row], _I64) if arguments[row].type.width < 64 else arguments[row]
     data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
     return builder.gep(data, [builder.mul(index, ir.Constant(_I64, width))])
@@ -59,7 +58,7 @@ def _data(context: Any, builder: Any, signature: Any, arguments: Any, array: int
 
 @intrinsic(prefer_literal=True)
 def _on_stack(_typing: Any, width: Any) -> Any:
-    """Pointer to ``width`` numbers on the stack; unlike those of ``np.empty``, LLVM can move them into registers."""
+    """Return a pointer to ``width`` numbers on the stack; LLVM keeps those in registers, unlike an ``np.empty``."""
 
     def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
         memory = cgutils.alloca_once(builder, ir.ArrayType(ir.DoubleType(), width.literal_value))
@@ -70,7 +69,7 @@ def _on_stack(_typing: Any, width: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def _multiply_add(_typing: Any, out: Any, i: Any, factor: Any, x: Any, j: Any, y: Any, k: Any, width: Any) -> Any:
-    """out[i] = factor x[j] + y[k], for rows of ``width`` numbers, in vectors of eight."""
+    """Compute out[i] = factor x[j] + y[k] for rows of ``width`` numbers, in vectors of eight."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         targets, left, right = (
@@ -97,7 +96,7 @@ def _multiply_add(_typing: Any, out: Any, i: Any, factor: Any, x: Any, j: Any, y
 
 @intrinsic(prefer_literal=True)
 def _prefetch(_typing: Any, x: Any, row: Any, width: Any) -> Any:
-    """Call for a row of ``x``, of ``width`` numbers, before it is needed."""
+    """Prefetch a row of ``x``, of ``width`` numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
@@ -199,11 +198,11 @@ class FusedEngine:
 
     @staticmethod
     def padded(columns: int) -> int:
-        """Columns in memory for so many groups: whole vectors of eight."""
-        return max(NARROWEST, LINE * -(-columns // LINE))
+        """Round the number of groups up to whole vectors of eight."""
+        return LINE * -(-columns // LINE)
 
     def fields(self, measures: sparse.csc_array, rows: Sequence[Array], tick: Tick) -> Block:
-        """Every filter applied to every column of ``measures``."""
+        """Apply every filter to every column of ``measures``."""
         points, columns = measures.shape
         width = self.padded(columns)
         step = _step(width)
@@ -238,7 +237,7 @@ class FusedEngine:
         return Block(fields, columns)
 
     def city_block(self, a: Block, b: Block) -> Array:
-        """Distances between the columns of two blocks of fields, one matrix a filter."""
+        """Compute distances between the columns of two blocks of fields, one matrix per filter."""
         filters, points, _ = a.fields.shape
         result = np.zeros((filters, a.columns, b.columns))
 
@@ -256,12 +255,12 @@ class FusedEngine:
         return result + result.transpose(0, 2, 1) if a is b else result
 
     def _map(self, stack: ExitStack) -> Callable[..., Iterable[Any]]:
-        """``map`` over the threads, with results in the order of the items; with one thread, the plain one."""
+        """Return a ``map`` over the threads, with results in the order of the items; plain ``map`` for one thread."""
         return stack.enter_context(ThreadPoolExecutor(self._threads)).map if self._threads > 1 else map
 
 
 def _fetch_order(matrix: sparse.csr_array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """For every row the place in a list from which on to fetch rows of x, and that list: rows as they are first needed.
+    """Order rows of x as they are first needed; return for every row where in that order to fetch from, and the order.
 
     A row of x is first needed by the first entry of its column, which in a symmetric matrix is that of its row. What
     row r + AHEAD needs is fetched by row r, no more than FETCHES rows at a time.
@@ -280,7 +279,7 @@ def _ranges(total: int, size: int) -> list[tuple[int, int]]:
 
 
 def _zeros(*shape: int) -> Array:
-    """Zeros from the start of a cache line on, so that no vector straddles two."""
+    """Allocate zeros from the start of a cache line on, so that no vector straddles two."""
     size = int(np.prod(shape))
     memory = np.zeros(size + LINE)
     skip = -memory.ctypes.data % 64 // 8
