@@ -62,7 +62,14 @@ class DistinctPoints:
     @classmethod
     def of(cls, rows: Array) -> DistinctPoints:
         """Sort and merge rows."""
-        order = np.lexsort(rows.T[::-1])
+        order = np.argsort(rows[:, 0], kind="stable")
+        first = rows[order, 0]
+        tied = np.zeros(len(rows), dtype=bool)
+        tied[1:] = first[1:] == first[:-1]
+        tied[:-1] |= tied[1:]
+        if tied.any():  # the other coordinates decide; sorting by all of them takes seconds for 2000 dimensions
+            among = order[tied]
+            order[tied] = among[np.lexsort(rows[among].T[::-1])]
         points = rows[order]
         new = np.ones(len(rows), dtype=bool)
         new[1:] = (points[1:] != points[:-1]).any(axis=1)
