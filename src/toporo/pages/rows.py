@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,9 +15,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from toporo.pages.charts import NAME_LETTERS, SHADE, SOFT, TICK_STEPS, Values, canvas, drawn, key, mark
-from toporo.tables.resample import Interval
 from toporo.text import short_name, sign_width
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, mark_group
+
+if TYPE_CHECKING:
+    from toporo.tables.resample import Interval  # it needs all of the tables, which other charts do not
 
 #: Inches of a row.
 ROW = 0.2
@@ -54,8 +56,8 @@ class Marks:
     @classmethod
     def of_intervals(cls, intervals: Sequence[Interval | None], **looks: Any) -> Marks:
         """Make marks of values with intervals; None leaves a row out. ``looks`` are the other attributes."""
-        missing = Interval(math.nan, math.nan, math.nan)
-        values, low, high = zip(*((i.value, i.low, i.high) for i in (i or missing for i in intervals)), strict=True)
+        missing = (math.nan, math.nan, math.nan)
+        values, low, high = zip(*((i.value, i.low, i.high) if i else missing for i in intervals), strict=True)
         return cls(values=values, low=low, high=high, **looks)
 
     @property
