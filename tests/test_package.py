@@ -44,6 +44,11 @@ def test_a_linear_fit_needs_no_torch_and_no_plotting() -> None:
     assert loaded.isdisjoint({"matplotlib", "torch"})
 
 
+def test_benchmarks_and_their_reports_need_no_tables() -> None:
+    loaded = modules_after("import toporo.pages.figures, toporo.paper.report, toporo.paper.runner")
+    assert loaded.isdisjoint({"toporo.tables", "toporo.estimators"})
+
+
 def test_a_graph_and_its_prior_need_no_torch() -> None:
     loaded = modules_after("import toporo as tr; tr.GroupGraph.from_edges([('a','b'),('b','c')]).prior('abc')")
     assert "torch" not in loaded
