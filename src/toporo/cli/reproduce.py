@@ -24,7 +24,6 @@ from toporo.paper.report import write_report
 from toporo.paper.results import Results
 from toporo.paper.runner import reproduce as run
 from toporo.paper.tables import methods_text, print_results
-from toporo.paper.tpt48 import SPLITS, WINDOWS
 
 _RUNS, _DATA, _OUTPUT, _IMAGES = "Runs", "Data", "Output", "Benchmarks on images"
 
@@ -33,6 +32,12 @@ def _list_methods(wanted: bool) -> None:
     if wanted:
         say(methods_text())
         raise typer.Exit
+
+
+def _values(option: str) -> list[str]:
+    """Return the values of an option that chooses among the variants of benchmarks."""
+    variants = [variant for benchmark in BENCHMARKS.values() for variant in benchmark.protocol.variants]
+    return [*dict.fromkeys(v.options[option] for v in variants if option in v.options), ALL]
 
 
 @register("reproduce")
@@ -97,14 +102,14 @@ def reproduce(
     ] = "auto",
     split: Annotated[
         str | None,
-        choice("For tpt48: east-west, north-south or all.", _DATA, (*SPLITS, ALL), checked=False, show_default="all"),
+        choice("For tpt48: east-west, north-south or all.", _DATA, _values("split"), checked=False, show_default="all"),
     ] = None,
     window: Annotated[
         str | None,
         choice(
             "For tpt48: season, sliding (in training), all-sliding (in training and test) or all.",
             _DATA,
-            (*WINDOWS, ALL),
+            _values("window"),
             checked=False,
             show_default="all",
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from toporo.paper.sentences import caption, headline, oracle, topology_words, wh
 from toporo.paper.tables import overview_table, scores_table
 from toporo.types import Record
 
-#: Entries of a benchmark's description that figures show, or that are too long for a line.
-UNLISTED = ("angles", "hops", "positions", "counts")
+#: Most entries of a mapping that is written out among the settings: values by group are in the figures.
+LONGEST = 10
 
 
 def write_report(results: Results, out: Path) -> Path:
@@ -86,7 +86,8 @@ def _settings(results: Results) -> list[tuple[str, str]]:
         lead = f"{part.variant.title}: " if part.variant.title else ""
         if part.variant.training:
             settings[f"{lead}training"] = part.variant.training
-        about = {key: value for key, value in part.loaded.about.items() if key not in UNLISTED}
+        facts = part.loaded.about.items()
+        about = {key: fact for key, fact in facts if not (isinstance(fact, Mapping) and len(fact) > LONGEST)}
         settings[f"{lead}data"] = {"source": part.loaded.source, **about}
         settings[f"{lead}training groups"] = ", ".join(str(name) for name in part.loaded.train)
     return [(name, _text(value)) for name, value in settings.items()]
