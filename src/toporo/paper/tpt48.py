@@ -296,7 +296,7 @@ PROTOCOL = Protocol(
     priors={"measure": "betweenness", "normalization": "sum"},
     changes={
         "erm": {"title": "MLP ERM"},
-        # By validation on rows of training states (--search paper). A product of two derivatives can be negative
+        # By validation on rows of training states (--search). A product of two derivatives can be negative
         # without bound where outputs have none: with the usual λ = 100 the network is ruined.
         "irm": {"settings": {"penalty": 0.1, "warm_up_share": WARM_UP_SHARE}},
         "tro-physical": {"settings": MILD_TRO},
