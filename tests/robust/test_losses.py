@@ -156,6 +156,14 @@ def test_suboptimality_sees_an_intercept_that_is_far_off(kind, constant):
     assert losses.suboptimality(losses.at(theta), q, ridge_of(losses, 0.1)) >= gained * (1 - 1e-6)
 
 
+def test_suboptimality_of_squared_errors_where_the_weights_leave_a_direction_free():
+    """q on a group with fewer rows than features: the model is not unique, the least loss is."""
+    rows = random_rows(0, n=40, d=6, m=2)._replace(group=np.repeat([0, 1], [4, 36]))
+    losses, q = prepared(rows), np.array([1.0, 0.0])
+    point = losses.at(np.random.default_rng(0).normal(size=losses.shape))
+    assert_allclose(losses.suboptimality(point, q, ridge_of(losses, 0.0)), point.losses[0], rtol=1e-9)
+
+
 # ---------------------------------------------------------------- rows
 
 

@@ -63,8 +63,8 @@ OF_X = ", slopes of x"
 #: A model with less weight than this gets none.
 NEGLIGIBLE = 1e-6
 #: With more effects than this, a search starts from the variances of smaller models only, not from the usual ones too,
-#: and ends when the likelihood changes by less than a share of 1e-9, not 1e-10. The second start is worth its time
-#: for smaller ones: in 20 of 30 random problems it led some model to a higher likelihood.
+#: and ends when the likelihood changes by less than a share of 1e-9, not 1e-10. Of 30 random problems the second start
+#: led some model to a higher likelihood in 20.
 LARGE = 700
 
 
