@@ -43,6 +43,12 @@ def test_the_default_is_the_prior_of_the_estimators(test: str | None, measure: s
     assert prior == PriorMaker("auto", CHAIN, with_test=test is not None).prior(Groups("abc"), test)
 
 
+@pytest.mark.parametrize("test", [None, "xy"])
+def test_the_default_has_at_least_two_groups_in_effect(test: str | None) -> None:
+    star = GroupGraph.from_edges([("c", name) for name in "abdefghx"] + [("x", "y")])
+    assert star.prior("abcdefgh", test).effective_groups > 2
+
+
 @on_few_groups
 @pytest.mark.parametrize(
     ("settings", "expected", "recorded"),
