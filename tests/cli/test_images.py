@@ -278,7 +278,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("pacs", "--test", "skech"), "unknown test domain or event 'skech'. Did you mean 'sketch'?"),
         (("sen1floods11", "--test", "Bolvia"), "unknown test domain or event 'Bolvia'. Did you mean 'Bolivia'?"),
         (("pacs", "--set", "precision=fp16"), "unknown precision 'fp16'"),
-        (("pacs", "--set", "precison=fp32"), "unknown setting 'precison'. Did you mean 'precision'?"),
+        (("pacs", "--set", "preciion=fp32"), "unknown setting 'preciion'. Did you mean 'precision'?"),
         (("pacs", "--set", "per_group=many"), "--set per_group=many: per_group takes no such value"),
         (("pacs", "--methods", "erm,tro"), "unknown method 'tro'"),
         (("pacs", "--split", "east-west"), "pacs has no split to choose"),
