@@ -274,6 +274,8 @@ def _set_aside_damaged(run: Run, store: Store) -> None:
     for path in store.checkpoints(run):
         try:
             read_checkpoint(path)
+        except FileNotFoundError:  # another process has just finished the run
+            pass
         except DataError as error:
             set_aside(path, str(error).removesuffix(" Delete it to start over."))
 
@@ -281,9 +283,9 @@ def _set_aside_damaged(run: Run, store: Store) -> None:
 def _in_processes(
     calls: Iterable[tuple[Run, BenchmarkData, Store, VisionChoices]], workers: int
 ) -> Generator[tuple[Run, Done], None, None]:
-    """Yield runs with the results of :func:`do_run` as they end: of so many processes, or of this one for a single run.
+    """Yield runs with the results of :func:`do_run` as they end.
 
-    The parent's death or interruption ends the workers.
+    Several workers are processes of their own, which end with this one. A single worker, or a single run, is done here.
     """
     rest = iter(calls)
     first = list(islice(rest, workers))

@@ -105,6 +105,8 @@ def training_stationarity(
             "for TRO with a finite penalty and no radius."
         )
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise DataError("the model has no parameters that are trained: there is no gradient to measure.")
     q = data.groups.align(objective.weights, what=f"the groups of {type(objective).__name__}")
     prior = data.groups.align(objective.prior.weights, what="the prior")
     counts = np.bincount(data.codes)
@@ -119,6 +121,8 @@ def training_stationarity(
         total = (values * torch.as_tensor((q / counts)[data.codes]).to(values)).sum()
         gradient = torch.autograd.grad(total, parameters, allow_unused=True)
     losses = np.bincount(data.codes, values.detach().double().cpu().numpy()) / counts
+    if not np.isfinite(losses).all():
+        raise DataError("a group's loss is not finite: lower the learning rate, or check the inputs' scale.")
     norm = math.sqrt(sum(float(part.double().square().sum()) for part in gradient if part is not None))
     return Stationarity(norm, float(inner_suboptimality(losses, q, prior, penalty, divergence)))
 
