@@ -279,7 +279,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("sen1floods11", "--test", "Bolvia"), "unknown test domain or event 'Bolvia'. Did you mean 'Bolivia'?"),
         (("pacs", "--set", "precision=fp16"), "unknown precision 'fp16'"),
         (("pacs", "--set", "preciion=fp32"), "unknown setting 'preciion'. Did you mean 'precision'?"),
-        (("pacs", "--set", "per_group=many"), "--set per_group=many: per_group takes no such value"),
+        (("pacs", "--set", "per_group=many"), "--set per_group=many: expected a whole number."),
         (("pacs", "--methods", "erm,tro"), "unknown method 'tro'"),
         (("pacs", "--split", "east-west"), "pacs has no split to choose"),
         (("pacs", "--set", "penalty=inf"), "penalty is inf"),

@@ -21,9 +21,9 @@ from toporo.paper.flood_chips import read_geotiff
 PIXELS = np.arange(2 * 24 * 16, dtype=np.float32).reshape(2, 24, 16) / 7
 
 
-def written(path: Path, **options: object) -> Path:
+def written(path: Path, pixels: np.ndarray = PIXELS, **options: object) -> Path:
     plain = {"photometric": "minisblack", "metadata": None, "planarconfig": "separate", "compression": "lzw"}
-    tifffile.imwrite(path, PIXELS, **{**plain, **options})
+    tifffile.imwrite(path, pixels, **{**plain, **options})
     return path
 
 
@@ -38,6 +38,15 @@ def test_pixels_come_out_as_they_went_in_and_no_part_passes_for_the_whole(tmp_pa
         part.write_bytes(content[:length])
         with pytest.raises(DataError, match=r"part\.tif"):
             read_geotiff(part)
+
+
+def test_channels_come_first_and_declared_no_data_is_nan(tmp_path: Path) -> None:
+    """A plain zero, which tifffile gives as "no data" of files without a declaration, is a measurement."""
+    interleaved = written(tmp_path / "interleaved.tif", PIXELS.transpose(1, 2, 0), planarconfig="contig")
+    assert_array_equal(read_geotiff(interleaved), PIXELS)
+    missing = np.where(np.isclose(PIXELS, PIXELS[1, 2, 3]), np.float32(-9999), PIXELS)
+    declared = written(tmp_path / "declared.tif", missing, extratags=[(42113, "s", 0, "-9999", True)])
+    assert_array_equal(read_geotiff(declared), np.where(missing == -9999, np.nan, PIXELS))
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"\x89PNG\r\n\x1a\n"])

@@ -76,6 +76,13 @@ def test_no_rule_beats_the_oracle_and_regrets_are_what_is_missing(few: Protocol,
     assert read_search(tmp_path / "search.json", "dg15") == found
 
 
+def test_a_lower_error_is_the_better_one(few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", replace(few, better="lower"))
+    one = search_settings("dg15", tmp_path, seeds=1, methods=["tro-physical"]).variants[0].methods["tro-physical"]
+    assert one.rules["oracle"].values[0] == min(value for (value,) in one.last)
+    assert one.rules["own"].regrets[0] > 0
+
+
 def test_a_prior_is_learned_on_a_fold_without_the_benchmarks_test_groups(
     few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from functools import partial
 from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self, get_args, get_type_hints
 
 import msgspec
 import typer
@@ -138,22 +138,26 @@ def parse_settings(given: Iterable[str], kind: type) -> dict[str, Any]:
     >>> parse_settings(["learning_rate=0.1", "average=swad"], TrainingPlan)
     {'learning_rate': 0.1, 'average': 'swad'}
     """
-    types = get_type_hints(kind)
-    settings: dict[str, Any] = {}
+    types, settings = get_type_hints(kind), {}
     for text in given:
         name, sign, value = text.partition("=")
         if not sign:
             raise SettingError(f"--set {text}: expected NAME=VALUE, such as {next(iter(types))}=….")
         if name not in types:
             raise UnknownNameError("setting", name, types)
-        with suppress(ValueError):  # a number or true; else text
-            value = json.loads(value)
-        try:
-            settings[name] = msgspec.convert(
-                value, types[name], strict=False, dec_hook=lambda wanted, text: wanted(text)
-            )
-        except (msgspec.ValidationError, TypeError):
-            raise SettingError(f"--set {text}: {name} takes no such value.") from None
+        values: list[Any] = [value]
+        with suppress(ValueError):
+            values.insert(0, json.loads(value))  # a number or true; if the setting takes neither, it is text
+        for candidate in values:
+            with suppress(msgspec.ValidationError, TypeError):
+                settings[name] = msgspec.convert(
+                    candidate, types[name], strict=False, dec_hook=lambda wanted, plain: wanted(plain)
+                )
+                break
+        else:
+            words = {int: "a whole number", float: "a number", bool: "true or false"}
+            expected = [words[part] for part in (get_args(types[name]) or (types[name],)) if part in words]
+            raise SettingError(f"--set {text}: expected {' or '.join(expected)}.")
     return settings
 
 

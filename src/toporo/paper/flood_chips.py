@@ -123,13 +123,19 @@ def require_geotiff() -> Any:
 
 
 def read_geotiff(path: Path) -> Pixels:
-    """Read the first image of a file, in the file's shape and data type."""
+    """Read the first image of a file in its data type, the channels before height and width.
+
+    The floating point number that the file declares as "no data" becomes NaN.
+    """
     tifffile = require_geotiff()
     try:
         with tifffile.TiffFile(path) as tiff:
             _check_header(path, tiff)
-            pixels: Pixels = tiff.series[0].asarray(maxworkers=1)
-            return pixels
+            series = tiff.series[0]
+            pixels: Pixels = series.asarray(maxworkers=1)
+            if pixels.dtype.kind == "f" and "GDAL_NODATA" in series.keyframe.tags:
+                pixels[pixels == pixels.dtype.type(series.keyframe.nodata)] = np.nan
+            return np.moveaxis(pixels, 2, 0) if series.axes == "YXS" else pixels
     except DataError:
         raise
     except Exception as error:  # a damaged file can make a decoder raise anything

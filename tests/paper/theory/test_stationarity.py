@@ -117,6 +117,10 @@ def test_what_cannot_be_measured_is_refused() -> None:
         training_stationarity(model, TRO({"g0": 0.5, "g1": 0.5}), data, sigmoid_loss)
     with pytest.raises(DataError, match="reduction='none'"):
         training_stationarity(model, TRO(PRIOR), data, lambda outputs, y: sigmoid_loss(outputs, y).mean())
+    with pytest.raises(DataError, match="not finite"):
+        training_stationarity(model, TRO(PRIOR), data, lambda outputs, y: sigmoid_loss(outputs, y) * math.inf)
+    with pytest.raises(DataError, match="no parameters that are trained"):
+        training_stationarity(model.requires_grad_(False), TRO(PRIOR), data, sigmoid_loss)
 
 
 # ---------------------------------------------------------------- the bound
