@@ -251,6 +251,15 @@ def test_the_iou_is_that_of_the_stored_network_over_all_valid_pixels(floods: Tra
     assert torch.allclose(shown.float(), expected.softmax(dim=1)[:, 1], atol=1e-3)
 
 
+def test_averages_are_over_the_domains_seed_by_seed(pacs: Trainings) -> None:
+    rows = {(row.selection, row.variant, row.method): row for row in pacs.outcome.rows}
+    for rule in ("last", "averaged", "validation", "oracle"):
+        by_domain, mean = [rows[rule, domain, "erm"].per_seed for domain in DOMAINS], rows[rule, AVERAGE, "erm"]
+        assert mean.per_seed == pytest.approx(np.mean(by_domain, axis=0), abs=1e-5)
+        assert (mean.sd, mean.paper) == (pytest.approx(np.std(mean.per_seed, ddof=1), abs=1e-5), 85.7)
+    assert (len(rows["last", AVERAGE, "irm"].per_seed), rows["last", AVERAGE, "irm"].sd) == (1, None)
+
+
 # ---------------------------------------------------------------------- choices
 
 
