@@ -182,6 +182,13 @@ def test_a_graph_shows_sizes_as_areas_and_test_groups_as_squares() -> None:
     assert names == ["trained on", "not trained on", "no rows in training", "ring: outside of what validation has seen"]
 
 
+def test_groups_that_are_states_or_have_positions_are_on_a_map_with_one_scale() -> None:
+    states = GroupGraph.from_edges([("NY", "PA"), ("OH", "PA")])
+    placed = GroupGraph("ab", {("a", "b"): 1.0}, positions={"a": (0.0, 0.0), "b": (1.0, 9.0)})
+    for graph, aspect in ((states, 1.0), (placed, 1.0), (LINE, "auto")):
+        assert graph_chart(graph, {"": dict.fromkeys(graph.names, 1.0)}, "loss").axes[0].get_aspect() == aspect
+
+
 def test_a_signed_scale_is_symmetric_and_ignores_few_outliers() -> None:
     names = [f"g{i}" for i in range(40)]
     values = {name: (-1.0) ** i for i, name in enumerate(names)} | {"g0": 1000.0}

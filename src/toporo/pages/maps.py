@@ -28,6 +28,7 @@ from toporo.topology.draw import (
     Point,
     add_hits,
     as_map,
+    known_places,
     layout,
     mark_group,
 )
@@ -83,7 +84,7 @@ def graph_chart(
     at = layout(graph)
     figure, axes = canvas(4.0 if len(panels) == 1 else 0.4 + 0.75 * WIDTH / columns, len(panels), columns=columns)
     for ax, (title, by_group) in zip(axes, panels.items(), strict=True):
-        if graph.positions:
+        if known_places(graph):
             as_map(ax)
         colors = {name: to_hex(cmap(norm(value))) for name, value in by_group.items()}
         _draw_groups(ax, graph, at, colors, squares, sizes or {}, ringed, 1.0 / columns)
