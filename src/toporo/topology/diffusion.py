@@ -184,7 +184,7 @@ class GroupDiffusion:
             points = check_features(features)
             check_codes(len(points), ids)
             lengths = _orders(filters.truncated(tol * LIKELY_SMALLEST)[0])
-            _check_memory(points.shape, kernel, len(ids.groups), neighbors, lengths, limit)
+            _check_memory(points.shape, kernel, len(ids.groups), neighbors, lengths, limit, progress)
             graph = DataGraph.from_points(points, ids, kernel, sigma, neighbors)
         else:
             raise DataError("neither features nor affinity given: pass one of them.")
@@ -327,9 +327,10 @@ def _check_filters(scales: Any, alpha: Any, tol: Any) -> tuple[DyadicFilters, fl
 
 
 def _check_memory(
-    shape: tuple[int, ...], kernel: str, groups: int, neighbors: int, lengths: Sequence[int], limit: int | None
-) -> None:
-    """Raise an error for a limit that cannot be met, or more than the machine has, before the work starts."""
+    shape: tuple[int, ...], kernel: str, groups: int, neighbors: int, lengths: Sequence[int], limit: int | None,
+    progress: bool | Report | None,
+) -> None:  # fmt: skip
+    """Raise an error for a limit that cannot be met before the work starts; tell how much memory a large run takes."""
     given = limit is not None
     limit = free_memory("cpu") if limit is None else limit
     points, dimensions = shape
@@ -341,7 +342,13 @@ def _check_memory(
             f"{points} points and {groups} groups takes about {human(building)}. Raise the limit, use {instead}, or "
             "give fewer points."
         )
-    make_plan(
+    plan = make_plan(
         points=points, groups=groups, lengths=lengths, fixed=fixed, widest=56, padded=TorchEngine.padded, limit=limit,
         given=given,
     )  # fmt: skip
+    if points * neighbors * groups * max(lengths) >= LOG_ABOVE and not callable(progress):
+        with Progress("diffusion EMD", 1, progress) as bar:
+            bar.say(
+                f"diffusion EMD of {points} points and {groups} groups: about {human(max(building, plan.peak))} at the "
+                f"peak, {human(building)} while the {kernel} kernel is built"
+            )
