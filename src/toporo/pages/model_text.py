@@ -202,7 +202,8 @@ def _prior(model: TableModel) -> str:
     temperature = "" if prior.temperature is None else f"temperature {prior.temperature:g}"
     how = ", ".join(filter(None, [prior.normalization, uniform, capped, temperature]))
     graph = "" if model.graph is None else f" in the {model.graph.origin.kind} graph"
-    origin = "was given" if prior.measure == "given" else f"follows from {prior.measure} centrality{graph}"
+    measure = "the harmonic measure" if prior.measure == "harmonic" else f"{prior.measure} centrality"
+    origin = "was given" if prior.measure == "given" else f"follows from {measure}{graph}"
     used = f" Of the test groups it uses {_seen(prior.saw)}." if model.test_groups or prior.saw else ""
     return f"The prior {origin}{how and f' ({how})'}.{used}"
 

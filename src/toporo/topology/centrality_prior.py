@@ -43,7 +43,7 @@ def make_prior(
 ) -> Prior:
     r"""Make a prior over training groups from their centrality in the graph.
 
-    The default is the prior of the estimators (``prior="auto"``): harmonic centrality towards the test groups, or
+    The default is the prior of the estimators (``prior="auto"``): the harmonic measure seen from the test groups, or
     betweenness among the training groups if there are no test groups, divided by its sum, with half of the weight
     spread evenly over all groups. Only the estimators also limit the weight of groups with few rows.
     ``measure="betweenness"`` gives the prior of the paper.
