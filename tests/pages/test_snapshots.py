@@ -38,6 +38,8 @@ def test_a_page_is_one_valid_file_that_loads_nothing(name: str, written_page: Ca
     assert loads_nothing(html)
     identifiers = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(set(identifiers)) == len(identifiers)
+    described = [attributes["aria-label"] or "" for _, attributes in page.tags if attributes.get("role") == "img"]
+    assert all(re.fullmatch(r".+\. .+", text) for text in described), "a title alone describes no figure"
     pictures = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
     assert len(pictures) == figures(html) == FIGURES[name]
     for picture in pictures:

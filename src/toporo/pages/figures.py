@@ -25,8 +25,9 @@ from toporo.types import Array, Name
 def topology(
     graph: GroupGraph, centrality: Mapping[Any, float], train: Sequence[Name], test: Sequence[Name] = ()
 ) -> Figure:
-    """Draw a graph with training groups sized by their centrality; the text of the section explains the marks."""
+    """Draw a graph with training groups sized by their centrality, and test groups as squares."""
     figure, (ax,) = canvas(3.6)
+    ax.set_title(f"training groups as circles, area by centrality{'; test groups as squares' if test else ''}")
     draw_graph(graph, ax, train=train, test=test, sizes=centrality)
     legend = ax.get_legend()
     if legend is not None:
