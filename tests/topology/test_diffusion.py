@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 import warnings
 from collections.abc import Iterator
@@ -148,6 +149,21 @@ def test_a_coarse_tolerance_really_truncates_within_its_bound() -> None:
     assert 1e-11 < error <= found.error
 
 
+@pytest.mark.parametrize("shift", [1e-3, 1e-6])
+@pytest.mark.parametrize(
+    ("kernel", "engine"), [("dense", "auto"), ("knn", "torch"), pytest.param("knn", "numba", marks=needs_numba)]
+)
+def test_tiny_distances_are_as_accurate(kernel: str, engine: str, shift: float) -> None:
+    """Every point of one group beside its twin in the other: the absolute tail must follow the distance down."""
+    points, _ = cloud(60, 2)
+    twins = np.concatenate([points, points + shift])
+    labels = np.repeat(["a", "b"], 60)
+    found = diffusion_emd(twins, labels, kernel=kernel, sigma=0.2, neighbors=12, engine=engine)
+    assert found.between("a", "b") < (10 * shift if kernel == "dense" else 0.05)
+    build = dense_affinity if kernel == "dense" else knn_affinity
+    assert_close(found, oracle(build(twins, 0.2, neighbors=12), labels))
+
+
 def test_groups_that_cannot_be_told_apart_warn() -> None:
     points, _ = clusters(groups=1)
     with pytest.warns(TopoRoWarning, match="'a' and 'b' can hardly be told apart"):
@@ -291,6 +307,35 @@ def test_blocks_that_fit_a_limit_give_the_same_distances_and_progress_counts_pro
     assert len(list(plans[-1].turns())) > 2
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_progress_reaches_its_total_where_a_filter_is_of_order_zero(engine: str) -> None:
+    """So strong a damping leaves only a constant of the finest filters."""
+    done: list[tuple[int, int]] = []
+    diffusion_emd(
+        *cloud(700, 20), kernel="knn", neighbors=8, alpha=8.0, scales=6, engine=engine, memory_limit=430_000,
+        progress=lambda *steps: done.append(steps),
+    )  # fmt: skip
+    assert done == [(step, done[-1][1]) for step in range(1, done[-1][1] + 1)]
+
+
+def test_a_large_run_tells_its_memory_before_the_kernel_is_built(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(diffusion, "LOG_ABOVE", 1.0)
+    with caplog.at_level("INFO", "toporo"):
+        diffusion_emd(*cloud(300, 5), kernel="knn", scales=3)
+    before, after = caplog.messages
+    assert re.search(r"300 points and 5 groups: about .* at the peak, .* while the knn kernel is built", before)
+    assert re.search(r"300 points, 5 groups, \d+ products on cpu", after)
+
+
+@needs_numba
+def test_a_memory_limit_does_not_change_a_byte_on_one_engine() -> None:
+    settings = {"kernel": "knn", "engine": "numba"}
+    found = {diffusion_emd(*cloud(700, 20), memory_limit=m, **settings).matrix.tobytes() for m in (None, 2e6, 1e6)}
+    assert len(found) == 1
+
+
 @needs_numba
 @pytest.mark.parametrize(("limit", "blocks"), [(None, 1), (25e6, 2)])
 def test_the_peak_is_as_predicted_and_within_the_limit(limit: float | None, blocks: int, plans: list[Plan]) -> None:
@@ -401,6 +446,25 @@ def test_a_given_kernel_may_be_put_in_another_order(beside: bool, engine: str, m
     assert abs(kernel - before).max() == 0, "the caller's kernel was changed"
 
 
+@pytest.mark.parametrize("kernel", ["dense", "knn"])
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_the_unit_of_the_features_does_not_matter(unit: float, kernel: str) -> None:
+    points, labels = clusters()
+    expected = diffusion_emd(points, labels, kernel=kernel).matrix
+    assert_close(diffusion_emd(points * unit, labels, kernel=kernel), expected)
+
+
+@pytest.mark.parametrize(("kernel", "dimensions"), [("dense", 2), ("knn", 2), ("knn", 20)])
+def test_clusters_far_apart_keep_their_digits(kernel: str, dimensions: int) -> None:
+    points, labels = clusters(groups=2, size=30, dimensions=dimensions)
+    settings = {"kernel": kernel, "sigma": float(dimensions), "neighbors": 12}
+    near = diffusion_emd(points, labels, **settings).matrix[0, 1]
+    points, labels = np.concatenate([points, points + 3e6]), np.concatenate([labels, labels + 2])
+    with pytest.warns(TopoRoWarning, match="2 pieces"):
+        matrix = diffusion_emd(points, labels, **settings).matrix
+    assert [matrix[0, 1], matrix[2, 3]] == pytest.approx([near, near], rel=1e-6)
+
+
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 @pytest.mark.parametrize("unit", [1e-320, 1e-200, 1e200, 1e308])
 @pytest.mark.usefixtures("few_attempts")
@@ -444,6 +508,14 @@ def test_same_bytes_twice_and_on_one_thread_or_two(kernel: str, dimensions: int)
             found.append(diffusion_emd(points, labels, kernel=kernel, scales=4).matrix.tobytes())
     assert found[0] == found[1], "two runs on one thread differ"
     assert found[0] == found[2], "one thread and two differ"
+
+
+def test_the_bound_is_the_same_on_one_thread_or_two() -> None:
+    bounds = set()
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            bounds.add(diffusion_emd(*cloud(12_000, 5), kernel="knn", scales=3, tol=1e-2, engine="torch").error)
+    assert len(bounds) == 1
 
 
 def test_the_result_records_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:

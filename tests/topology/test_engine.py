@@ -274,6 +274,7 @@ def test_compiled_engines_are_for_sparse_operators_on_their_device(
         (1, "auto", 0.99 * choose_engine.LARGE_WORK, "cpu"),
         (0, "auto", choose_engine.LARGE_WORK, "cpu"),
         (0, torch.device("cpu"), 0.0, "cpu"),
+        (0, "cpu:0", 0.0, "cpu"),
         (1, "cuda:0", 0.0, "cuda:0"),
         (0, "cuda", 0.0, r"device='cuda', but torch sees 0 GPU\(s\).*device='cpu'"),
         (1, "cuda:1", 0.0, r"device='cuda:1', but torch sees 1 GPU\(s\)"),

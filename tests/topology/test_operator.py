@@ -218,6 +218,14 @@ def test_symmetry_is_judged_by_the_size_of_the_entries(form: Any, unit: float) -
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_asymmetry_among_small_entries_is_seen(form: Any) -> None:
+    small = np.eye(4)
+    small[:2, :2] = 1e-11 * np.array([[1, 9], [0, 1]])
+    with pytest.raises(DataError, match="not symmetric"):
+        check_kernel(form(small))
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_points_without_any_affinity_are_counted(form: Any) -> None:
     given_kernel = kernel()
     given_kernel[[3, 5]] = given_kernel[:, [3, 5]] = 0.0
