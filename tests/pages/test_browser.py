@@ -125,6 +125,12 @@ def test_a_line_is_set_off_from_the_others(visit: Callable[..., Any]) -> None:
 
     assert opacity("Group DRO") == 1.0
     assert opacity("ERM") < 0.5
+    page.mouse.move(2, 2)
+    figure.locator(".plot").focus()
+    page.keyboard.press("ArrowDown")
+    page.wait_for_timeout(300)
+    shown = page.locator("#card b").inner_text()
+    assert (opacity(shown), opacity("Group DRO" if shown == "ERM" else "ERM")) == (1.0, pytest.approx(0.15))
 
 
 def test_tables_sort_filter_and_fold(visit: Callable[..., Any]) -> None:
