@@ -134,6 +134,15 @@ def test_harmonic_is_where_the_walk_is_absorbed(split: Any, weighted: bool) -> N
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
 
 
+def test_harmonic_of_a_graph_in_pieces_starts_where_a_training_group_can_be_reached() -> None:
+    pieces = GroupGraph.from_edges([("a", "x", 1.0), ("b", "x", 3.0), ("c", "y"), ("z", "other")], nodes=["alone"])
+    with pytest.warns(TopoRoWarning, match=r"to test group\(s\) 'z', 'alone'"):
+        found = centrality(pieces, "abc", ["x", "z", "alone"], measure="harmonic", weighted=True)
+    assert found == pytest.approx({"a": 3 / 4, "b": 1 / 4, "c": 0.0})
+    unweighted = centrality(pieces, "abc", ["x", "y"], measure="harmonic")
+    assert unweighted == pytest.approx({"a": 1 / 4, "b": 1 / 4, "c": 1 / 2})
+
+
 def test_harmonic_needs_test_groups() -> None:
     with pytest.raises(SettingError, match=r"walks from the test groups: name them with test="):
         centrality(CHAIN, "abc", measure="harmonic")

@@ -19,6 +19,7 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.text import Annotation, Text
 
+from toporo.cli.common import graph_figure
 from toporo.errors import GroupMismatchError
 from toporo.topology import GroupGraph
 from toporo.topology.draw import DARK, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout, mark_group
@@ -70,6 +71,11 @@ def test_a_nodes_area_grows_with_its_size() -> None:
     assert smallest < middle < largest
     assert largest - middle == pytest.approx(middle - smallest)
     assert nodes(ax)["other groups"].get_sizes() == pytest.approx([smallest])
+
+
+@pytest.mark.parametrize("sizes", [None, {}, {"a": 0.0}])
+def test_without_sizes_all_nodes_are_alike(sizes: Any) -> None:
+    assert len(set(nodes(CHAIN.plot(sizes=sizes))["groups"].get_sizes())) == 1
 
 
 def test_labels_name_the_groups_where_there_is_room() -> None:
@@ -194,6 +200,26 @@ def test_groups_without_a_position_stand_among_their_neighbours_or_below() -> No
     assert places["y"] == pytest.approx(places["x"], abs=1.0)
     assert places["y"] != places["x"]
     assert places["z"][1] < 0
+
+
+@pytest.mark.parametrize("lone", [1, 30])
+def test_groups_that_touch_nobody_do_not_press_the_others_together(lone: int) -> None:
+    ring = [f"r{i}" for i in range(12)]
+    edges = dict.fromkeys([*pairwise(ring), (ring[-1], ring[0]), ("p", "q")], 1.0)
+    at = layout(GroupGraph([*ring, "p", "q", *(f"lone{i}" for i in range(lone))], edges))
+    points = np.array(list(at.values()))
+    whole, round_ = np.ptp(points, axis=0), np.ptp([at[name] for name in ring], axis=0)
+    assert round_.prod() > 0.2 * whole.prod()
+    apart = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1)) + 1e9 * np.eye(len(points))
+    assert apart.min() > 0.9
+    assert 0.5 < whole[0] / whole[1] < 4
+
+
+def test_a_picture_of_a_map_is_no_higher_than_the_map() -> None:
+    names = ("WA", "MT", "ND", "MN", "CA", "FL")
+    pictures = [graph_figure(GroupGraph(part, {}).plot, 6) for part in (names, names[:4], "abcdef")]
+    ratios = [figure.get_figheight() / figure.get_figwidth() for figure in pictures]
+    assert ratios[1] < ratios[0] < ratios[2] == pytest.approx(1 / 1.2)
 
 
 def test_states_lie_where_they_do_on_a_map() -> None:

@@ -66,6 +66,15 @@ def test_limits_that_bite_one_after_the_other() -> None:
     assert cap_weights(np.array([0.5, 0.5]), np.array([0.3, 0.7])) == pytest.approx([0.3, 0.7])
 
 
+def test_only_small_groups_are_limited_and_three_rows_never_have_a_quarter() -> None:
+    assert most_weight({"a": 1000, "b": 100}, 3) is None
+    for columns in (1, 2, 10):
+        most = most_weight({"a": 1000, "b": 1000, "c": 1000, "d": 3}, columns)
+        assert most is not None
+        assert most["d"] < 0.25
+        assert Prior.uniform(Groups("abcd")).within(most)["d"] < 0.25
+
+
 def test_words() -> None:
     weights, sizes = {"a": 0.5, "b": 0.495, "c": 0.005, "d": 0.0}, {"a": 3, "b": 900, "c": 1, "d": 1}
     assert heaviest(weights, sizes) == ["a", "b", "c"]

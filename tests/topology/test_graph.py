@@ -96,6 +96,15 @@ def test_every_form_keeps_the_lengths(same: Any, roads: GroupGraph) -> None:
     assert repr(same()) == "GroupGraph(4 groups, 3 edges, weighted, given)"
 
 
+def test_rounding_does_not_make_a_matrix_asymmetric_and_groups_that_touch_nobody_are_kept() -> None:
+    matrix = np.array([[0, 0.1 + 0.2, 0], [0.3, 0, 0], [0, 0, 0]])
+    graph = GroupGraph.from_adjacency(matrix, names="abc")
+    assert len(graph.edges) == 1
+    for same in (graph, GroupGraph.from_edges([("a", "b")], nodes=["c"]), GroupGraph.from_edges({"a": ["b"], "c": []})):
+        assert same.isolates == ("c",)
+        assert same.neighbors("c") == {}
+
+
 @quick
 @given(graphs(), st.randoms(use_true_random=False))
 def test_equality_ignores_order_and_direction_of_the_edges(graph: GroupGraph, random: Any) -> None:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from toporo.pages.maps import graph_chart
 from toporo.topology import GroupGraph
 
 SHORT, LONG = 3, 30
@@ -55,6 +56,27 @@ def test_no_name_is_over_another(count: int, letters: int, placed: bool) -> None
     legend = ax.get_legend()
     assert legend is not None
     assert not any(legend.get_window_extent().overlaps(Text.get_window_extent(text)) for text in shown(ax))
+
+
+def test_important_names_come_first() -> None:
+    graph = graph_of(200, LONG, placed=True)
+    ax = Figure(figsize=(8, 6.5)).subplots()
+    graph.plot(ax, sizes=dict.fromkeys(graph.names[100:110], 1.0))
+    check(ax)
+    assert {str(name)[:3] for name in graph.names[100:110]} <= {text.get_text()[:3] for text in shown(ax)}
+
+
+def test_names_on_pages_keep_apart_too() -> None:
+    graph = graph_of(60, LONG, placed=False)
+    values = {name: 1.0 + i % 7 for i, name in enumerate(graph.names[:40])}
+    one = graph_chart(graph, {"": values}, "loss", squares=graph.names[40:], sizes=values)
+    check(one.axes[0])
+    assert len(shown(one.axes[0])) >= 24
+    few = graph.subgraph(graph.names[:15])
+    several = graph_chart(few, {title: dict.fromkeys(few.names, 1.0) for title in "abc"}, "y", squares=few.names[9:])
+    for ax in several.axes[:3]:
+        check(ax)
+        assert shown(ax)
 
 
 def test_names_are_placed_for_the_picture_that_is_made() -> None:
