@@ -182,7 +182,7 @@ def test_json_has_no_infinity_where_no_path_leads(toporo: Run, files: Path) -> N
     assert {row["group"]: row["hops"] for row in strict(toporo("explain", "model", "--json").out)["groups"]} == hops
 
 
-@pytest.mark.parametrize("unit", [1e-250, 1e-120, 1e120, 1e300])
+@pytest.mark.parametrize("unit", [1e-250, 1e-120, 9e99, 1e300])
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_features_in_absurd_units_are_features(unit: float, task: str) -> None:
     table, target = (river(), "y") if task == "regression" else (floods(), "flood")

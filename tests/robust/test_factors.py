@@ -11,6 +11,7 @@ from toporo.errors import DataError
 from toporo.groups import Groups
 from toporo.robust import factors as module
 from toporo.robust.factors import GroupFactors
+from toporo.robust.losses import SquaredLosses
 
 
 def make_rows(seed=0, n=200, d=3, k=2, m=6, offset=0.0):
@@ -103,6 +104,8 @@ def test_inputs_are_mapped_selected_and_scaled():
     assert_same(factors.scaled(center, scale), GroupFactors.from_rows(both[:, :4], both[:, 4:], group, weight))
     with pytest.raises(DataError, match="too large to be squared"):
         factors.scaled(center, np.full(6, 1e-320))
+    with pytest.raises(DataError, match="too large to be squared"):
+        SquaredLosses.from_factors(factors.scaled(center, np.full(6, 1e-200)), intercept=True)
 
 
 def test_rows_without_inputs_have_means_and_squares():

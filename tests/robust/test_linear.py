@@ -501,6 +501,7 @@ BAD_INPUT = {
     "empty groups": ({"groups": GroupIds(G, Groups(range(6)))}, DataError, r"empty group.*4, 5.*Drop"),
     "codes": ({"groups": GroupIds(G, Groups(range(3)))}, GroupMismatchError, r"0 to 3, but there are 3"),
     "negative weights": ({"sample_weight": -np.ones(120)}, DataError, r"sample_weight.*at least 0"),
+    "huge weights": ({"sample_weight": np.full(120, 1e300)}, DataError, r"sample_weight holds numbers up to 1e\+300"),
     "no weight": ({"sample_weight": G != 2}, DataError, r"empty group.*without a row that counts: 2"),
     "constant": ({"x": np.column_stack([X, np.full(120, 4.0)])}, DataError, r"column\(s\) 3 .*do not vary"),
     "copy": ({"x": np.column_stack([X, X[:, 1]])}, DataError, r"columns 1, 3 .*linear comb.*ridge"),

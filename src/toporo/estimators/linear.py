@@ -30,7 +30,7 @@ FEWEST_TO_CHOOSE = 4
 #: An automatic ridge is this many times columns over rows in effect: at ten rows per column, ten times the least one.
 PER_ROW = 0.1
 #: Columns whose spread is larger than this, or smaller than its inverse, are brought nearer to one first.
-EXTREME = 1e100
+EXTREME = 1e80
 
 
 @dataclass(frozen=True)

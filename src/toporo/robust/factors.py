@@ -71,6 +71,8 @@ class GroupFactors:
         inputs, targets, ids, weights = weighted_rows(inputs, targets, ids, sample_weight)
         refuse_huge(inputs, "x")
         refuse_huge(targets, "y")
+        if weights is not None:
+            refuse_huge(weights, "sample_weight")
         return cls._of(inputs, targets, ids, weights)
 
     @classmethod

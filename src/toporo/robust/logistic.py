@@ -230,6 +230,8 @@ class LogisticLosses(GroupLosses):
         if one_class == "error":
             refuse_one_class(ids.groups, targets, codes, classes)
         refuse_huge(inputs, "x")
+        if weights is not None:
+            refuse_huge(weights, "sample_weight")
         shift = inputs.mean(axis=0, dtype=np.float64) if intercept else np.zeros(inputs.shape[1])
         scale = np.ones(len(shift)) if scale is None else scale
         kept = np.ones((len(order), len(shift) + intercept))

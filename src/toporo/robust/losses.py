@@ -23,6 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from scipy.linalg.lapack import dposv
 
+from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
 from toporo.robust.factors import GroupFactors
 from toporo.types import Array, Name
@@ -171,8 +172,11 @@ class SquaredLosses(GroupLosses):
         targets = scale * (factors.targets - first * target_shift)
         if intercept:
             design = np.concatenate([design, scale * first], axis=2)
-        gram, cross = (design.transpose(0, 2, 1) @ part for part in (design, targets))
-        square = np.einsum("grk,grk->g", targets, targets) + factors.residual.sum(axis=1) / factors.mass
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram, cross = (design.transpose(0, 2, 1) @ part for part in (design, targets))
+            square = np.einsum("grk,grk->g", targets, targets) + factors.residual.sum(axis=1) / factors.mass
+        if not (np.isfinite(gram).all() and np.isfinite(cross).all() and np.isfinite(square).all()):
+            raise DataError("x or y holds numbers too large to be squared: scale the columns first.")
         return cls(factors.groups, factors.mass, input_shift, target_shift, intercept, gram, cross, square)
 
     def select(self, names: Iterable[Name]) -> Self:
