@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from toporo.errors import SettingError
+from toporo.errors import DataError, SettingError
 from toporo.groups import Groups
 from toporo.objectives import ERM, TRO, Objective, VREx
 from toporo.objectives.identity import to_json
@@ -144,3 +144,9 @@ CIRCLE.append(CIRCLE)
 def test_values_that_cannot_be_compared_are_an_error(value):
     with pytest.raises(SettingError, match=r"penalty of Method is a \w+ that cannot be written down, .* checkpoint"):
         Method(NAMES, value).identity  # noqa: B018
+
+
+@pytest.mark.parametrize("objective", [ERM([1j, 2j]), TRO({1j: 1.0, 2j: 1.0})], ids=["groups", "prior"])
+def test_group_names_that_no_file_can_hold_are_an_error(objective):
+    with pytest.raises(DataError, match=r"a group named 1j \(complex\) cannot be written to a file"):
+        objective.identity  # noqa: B018

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from toporo.errors import SettingError
-from toporo.groups import Groups
+from toporo.groups import Groups, name_to_json
 from toporo.topology.prior import Prior
 from toporo.types import Record
 
@@ -64,12 +64,14 @@ def to_json(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Prior):
-        value = value.weights
+        return {"mapping": [[name_to_json(name), weight] for name, weight in value.weights.items()]}
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, float):
         return {"number": repr(value)}
-    if isinstance(value, list | tuple | Groups):
+    if isinstance(value, Groups):
+        return [name_to_json(name) for name in value]
+    if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
     if isinstance(value, Mapping):
         return {"mapping": sorted(([to_json(key), to_json(item)] for key, item in value.items()), key=json.dumps)}
