@@ -40,7 +40,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 IMAGES = PAGE.parent / "images"
 BLOCK = re.compile(r"<!-- (run|output): (\w+)((?: \[-?\d*:-?\d*\])*) -->\n```(\w+)\n(.*?)```\n", flags=re.DOTALL)
 #: Pictures of the report, by the section they stand in.
-SECTIONS = {"graph": "groups", "prior": "weights", "penalty": "penalty"}
+SECTIONS = {"graph": "groups", "prior": "weights"}
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,11 @@ def pictures(folder: Path) -> dict[str, str]:
 
 def _of_section(page: str, name: str) -> str:
     """The first picture of a section of the report."""
-    found = re.search(rf'<section id="{name}">.*?(<svg .*?</svg>)', page, flags=re.DOTALL)
-    if found is None:
+    section = re.search(rf'<section id="{name}">.*?</section>', page, flags=re.DOTALL)
+    picture = section and re.search(r"<svg .*?</svg>", section[0], flags=re.DOTALL)
+    if not picture:
         raise RuntimeError(f"the report has no picture in its section {name!r}")
-    return found[1] + "\n"
+    return picture[0] + "\n"
 
 
 def _on_white(svg: str) -> str:
