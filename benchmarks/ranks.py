@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Setup:
 
 
 SETUPS = {"cuda": Setup("cuda", 50, 224, 32, rounds=15, steps=20), "cpu": Setup("cpu", 18, 64, 4, rounds=11, steps=1)}
-#: The first sends two numbers per group; the others send rows: features, or a number per row.
+#: All send rows: losses, features, or a number per row.
 OBJECTIVES: dict[str, Callable[[int], tr.objectives.Objective]] = {
     "TRO": lambda width: tr.objectives.TRO(PRIOR, 1.0, 0.1),
     "CORAL": lambda width: tr.objectives.CORAL(list(PRIOR)),
@@ -122,13 +123,17 @@ class _Both(nn.Module):
         return self.net.with_features(x)
 
 
+def _join(ranks: Any, _: Any, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return dict(zip(rows, ranks.join_rows(*rows.values()), strict=True))
+
+
 def measure(setup: Setup, ranks: int, rank: int) -> list[dict[str, Any]]:
     """Medians over the rounds, and the middle half of the ratios."""
     loop = Loop(setup, ranks, rank)
     rows = []
     for title, make in OBJECTIVES.items():
         pair = [make(loop.width), make(loop.width).over_ranks()]
-        pair[1]._ranks.alone = False  # one rank sends its messages too, for what they cost
+        pair[1]._ranks.join = partial(_join, pair[1]._ranks)  # one rank sends its messages too, for what they cost
         for objective in (*pair, *pair):
             loop.step_ms(objective)
         times, ratios = in_turn(setup.rounds, lambda place, pair=pair: loop.step_ms(pair[place]))
