@@ -330,3 +330,16 @@ def test_any_bytes_give_a_value_or_an_error_of_toporo(name: str, tmp_path: Path)
     while time.monotonic() < end:
         check()
     print(f"{name}: {count.total()} cases, {count['read']} read, {count['refused']} refused")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_any_value_of_a_json_file_may_be_of_another_type(name: str, tmp_path: Path) -> None:
+    for file, data in SEEDS[name].items():
+        whole = [json.loads(data)] if data[:1] in (b"{", b"[") and not file.startswith("once-") else []
+        for holder, key in {path: (holder, key) for path, holder, key in places(whole)}.values():
+            kept = holder[key]
+            for odd in (None, -1, "x", [], {}):
+                holder[key] = odd
+                read(name, file, json.dumps(whole[0]).encode(), False, tmp_path / "case")
+            holder[key] = kept
