@@ -10,12 +10,10 @@ import pytest
 from importlinter import cli
 
 ROOT = Path(__file__).parents[1]
-#: Imports in functions: what methods of a class need that needs the class, and engines whose libraries are optional.
+#: Imports in methods of a class by modules that need the class.
 LAZY = {
     ("toporo.topology.graph", "toporo.topology.draw"),
     ("toporo.topology.graph", "toporo.topology.centrality_prior"),
-    ("toporo.topology.engine", "toporo.topology.fused"),
-    ("toporo.topology.engine", "toporo.topology.gpu"),
 }
 
 
