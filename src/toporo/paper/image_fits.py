@@ -247,13 +247,15 @@ def _learn(task: Task, network: nn.Module, given: Assignment, plan: TrainingPlan
     rows = train.take(np.sort(np.concatenate(chosen)))
     portions = outputs_at(network, task.batches.x, rows.x, plan, prepare=task.prepare, features=True, batch=250)
     features = torch.cat([values for _, values in portions]).cpu().numpy()
-    neighbors = min(NEIGHBORS, max(1, len(np.unique(features, axis=0)) - 1))
-    if neighbors < NEIGHBORS:
+    settings = {"neighbors": NEIGHBORS, "resamples": 0, "seed": given.seed} | dict(given.protocol.data_topology)
+    others = len(np.unique(features, axis=0)) - 1
+    if 0 < others < settings["neighbors"]:
         warn(
-            f"the topology is learned from {len(features)} training rows, {neighbors} neighbour(s) each instead of "
-            f"{NEIGHBORS}: it says little. Give more images or chips, or cut chips into smaller tiles (--size)."
+            f"the topology is learned from {len(features)} training rows with {others + 1} different features, "
+            f"{others} neighbour(s) each instead of {settings['neighbors']}: it says little. Give more images or chips, "
+            "or cut chips into smaller tiles (--size)."
         )
-    settings = {"neighbors": neighbors, "resamples": 0, "seed": given.seed} | dict(given.protocol.data_topology)
+        settings["neighbors"] = others
     return learn_topology(features, rows.ids, **settings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -110,13 +111,19 @@ def _with_penalty(protocol: Protocol, penalty: float) -> dict[str, Mapping[str, 
 
 def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
     """Raise an error, before the first run, if a training group has too few rows to train and to validate on."""
+    vision, fraction = _vision(benchmark), benchmark.protocol.validation
+    least = next(count for count in itertools.count(2) if 0 < round(fraction * count) < count)
     for data in loaded:
         try:
-            benchmark.split(data, 0, benchmark.protocol.validation)
-        except DataError as error:
-            vision = _vision(benchmark)
+            benchmark.split(data, 0, fraction)
+        except DataError:
+            sizes = data.data.select(data.train).sizes
+            few = [f"{name} ({size})" for name, size in sizes.items() if size < least]
+            if not few:
+                raise
             raise DataError(
-                f"too few {vision.row}s of a training {benchmark.group}: {error} Or {vision.too_few}."
+                f"too few {vision.row}s to train on and to set {fraction:.0%} aside: {', '.join(few)}. Expected at "
+                f"least {least} of every training {benchmark.group}: {vision.too_few}."
             ) from None
 
 
