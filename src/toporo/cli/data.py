@@ -80,7 +80,7 @@ def get_data(
     name: Annotated[
         str,
         typer.Argument(
-            help=in_help("tpt48; of others it says how to get them.", FETCHED), autocompletion=completing(FETCHED)
+            help=in_help("tpt48; for others it says how to get them.", FETCHED), autocompletion=completing(FETCHED)
         ),
     ],
     data: Annotated[
