@@ -29,7 +29,7 @@ from toporo.errors import (
     TopoRoWarning,
     UnknownNameError,
 )
-from toporo.paper import BENCHMARKS, fits
+from toporo.paper import BENCHMARKS, fits, runner
 from toporo.paper.protocols import Protocol
 from toporo.paper.report import write_report
 from toporo.paper.results import Results, make_rows
@@ -181,6 +181,23 @@ def test_a_damaged_checkpoint_is_set_aside_and_its_run_restarted(
         again = reproduce("dg15", tmp_path, seeds=1, methods=["tro-physical"])
     assert again.records == whole.records
     assert [p.name for p in (tmp_path / "runs").glob("*.checkpoint*")] == [f"{path.name}.damaged"]
+
+
+def test_a_checkpoint_may_vanish_while_it_is_looked_at(
+    small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command on this folder has just finished the run."""
+    run = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["erm"]).runs[0]
+    checkpoint = Store(tmp_path).path(run, "main.checkpoint")
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+
+    def read(path: Path) -> None:
+        path.unlink()
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(runner, "read_checkpoint", read)
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).runs == [run]
 
 
 def test_a_model_that_is_damaged_before_the_report_is_an_error(small: Protocol, tmp_path: Path) -> None:
