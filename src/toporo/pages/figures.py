@@ -27,7 +27,9 @@ def topology(
 ) -> Figure:
     """Draw a graph with training groups sized by their centrality, and test groups as squares."""
     figure, (ax,) = canvas(3.6)
-    ax.set_title(f"training groups as circles, area by centrality{'; test groups as squares' if test else ''}")
+    ax.set_title(
+        f"training groups as circles, area by centrality{'; test groups as squares' if test else ''}", loc="left"
+    )
     draw_graph(graph, ax, train=train, test=test, sizes=centrality)
     legend = ax.get_legend()
     if legend is not None:

@@ -25,9 +25,10 @@ TRAIN_COLOR = "#2563a8"
 TEST_COLOR = "#d97706"
 OTHER_COLOR = "#8a8f98"
 EDGE_COLOR, FIRM_COLOR = "#9aa1ab", "#1f2937"
-#: Names on white and on light nodes are dark, on dark nodes white: a contrast of at least 5 to 1.
+#: Names on white and on light nodes are dark, on dark nodes white: a contrast of at least 4.5 to 1. Pages in dark mode
+#: swap the greys, also ``DARK``, but keep the colour of names on light nodes.
 DARK = "#111827"
-LABEL_COLORS = {TRAIN_COLOR: "white"}
+LABEL_COLORS = {TRAIN_COLOR: "white", TEST_COLOR: "#0b0f14", OTHER_COLOR: "#0b0f14"}
 #: Size of names in points.
 LABEL_SIZE = 7.5
 #: Connected groups whose distances are all drawn as well as possible; more are only kept apart.
@@ -113,7 +114,7 @@ def draw_graph(
             x, y = zip(*(at[name] for name in names), strict=True)
             style: dict[str, Any] = {"marker": marker, "edgecolors": "white", "linewidths": 0.8, "zorder": 2}
             ax.scatter(x, y, [areas[name] for name in names], color, label=title, **style)
-            colors |= dict.fromkeys(names, LABEL_COLORS.get(color, DARK))
+            colors |= dict.fromkeys(names, LABEL_COLORS[color])
             kinds.append(Line2D([], [], ls="", marker=marker, ms=7, mec="white", color=color, label=title))
     reach = {name: area**0.5 / 2 for name, area in areas.items()}
     if labels:
