@@ -1,5 +1,5 @@
-// Optional functions of a page: light and dark mode, highlighting a group or a line wherever it is, and tables that sort,
-// filter and fold. Without this script the page shows everything.
+// Optional functions of a page: light and dark mode, highlighting a group or a line wherever it is, and tables that
+// sort, filter and fold. Without this script the page shows everything.
 (() => {
   "use strict";
   const LONG = 15, SHORT = 12;
@@ -92,7 +92,7 @@
   });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") { pinned = null; light(null); } });
   root.addEventListener("pointerleave", () => light(pinned));
-  // Keyboard: a figure or a table is one tab stop, arrows go from group to group.
+  // Keyboard: a figure or a table is one tab stop, arrows go from group to group, or from line to line.
   for (const box of all(".plot, .scroll")) {
     box.addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
