@@ -84,6 +84,14 @@ def test_a_map_puts_groups_in_order_and_marks_test_groups() -> None:
     np.testing.assert_allclose(shown[0, 1:], distances.matrix[::-1, ::-1][0, 1:])
 
 
+@pytest.mark.parametrize("chance", [2.0, 1e9])
+def test_the_colours_of_a_map_show_what_chance_gives(chance: float) -> None:
+    bar = distance_map(replace(line(5), chance=chance)).axes[1]
+    marks = [tick.get_xdata()[0] for tick in bar.lines if tick.get_color() == TEST_COLOR]
+    assert marks == ([chance] if chance < 1e9 else [])
+    assert bar.get_xlabel().startswith("diffusion EMD (orange line: by chance)") == bool(marks)
+
+
 @pytest.mark.parametrize("count", [2, 30, 130])
 def test_a_map_of_many_groups_has_labels_that_can_be_read(count: int) -> None:
     figure = distance_map(line(count))

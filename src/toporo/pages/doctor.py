@@ -77,7 +77,10 @@ def distance_map(distances: Distances, test: Collection[str] = ()) -> Figure:
         for i, j in np.argwhere(~diagonal):
             text = f"{matrix[i, j]:.2f}"
             ax.text(j, i, text, ha="center", va="center", fontsize=7, color=readable(fills[i, j]))
-    color_bar(figure, norm, "YlGnBu", "diffusion EMD", off, ax)
+    marked = smallest < distances.chance < largest
+    bar = color_bar(figure, norm, "YlGnBu", f"diffusion EMD{' (orange line: by chance)' * marked}", off, ax)
+    if marked:
+        bar.ax.axvline(distances.chance, color=TEST_COLOR, lw=2.0)
     return figure
 
 
