@@ -109,6 +109,15 @@ def test_features_must_be_rows(objective, shape):
         objective(torch.ones(4), torch.arange(4), features=torch.ones(shape))
 
 
+@pytest.mark.parametrize("method", [CORAL, MMD])
+def test_a_common_offset_costs_no_digits(method):
+    """Features far from zero, like activations without a norm; single precision represents these exactly."""
+    losses, codes, x = rows(MAKE_UPS["uneven"], 9, dtype=torch.float32)
+    near = (x.detach() * 64).round() / 64
+    values = [method(NAMES)(losses, codes, features=near + offset).item() for offset in (0.0, 4096.0)]
+    assert values[1] == pytest.approx(values[0], rel=1e-5)
+
+
 # ---------------------------------------------------------------- DANN
 
 

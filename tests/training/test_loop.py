@@ -127,6 +127,11 @@ def test_every_method_learns(method, data):
     assert result.seconds > 0 < result.steps_per_second
 
 
+def test_a_single_round_has_a_speed():
+    """The first round is left out only if there are others."""
+    assert run(plan={"rounds": 1})[2].steps_per_second > 0
+
+
 @pytest.mark.parametrize(("unit", "rounds"), [("epochs", range(1, 8)), ("steps", [3, 6, 7])])
 def test_rounds_are_recorded_and_evaluated_as_planned(unit, rounds):
     """Evaluations do not change the training. The weights of a network in bf16 are in single precision."""
