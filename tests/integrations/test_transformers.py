@@ -73,6 +73,12 @@ def test_evaluation_is_the_mean_loss_and_does_not_change_the_state(tmp_path):
     torch.testing.assert_close(dict(objective.state_dict()), before, rtol=0, atol=0)
 
 
+def test_a_given_loss_is_used_per_sample(tmp_path):
+    objective = OBJECTIVES["tro"]()
+    trainer(objective, tmp_path, 1, loss=lambda outputs, labels: 7.0 + 0 * outputs.logits.sum(dim=1)).train()
+    assert objective.last_losses.tolist() == [7.0] * 3
+
+
 def test_rows_without_the_column_or_of_other_groups_are_refused(tmp_path):
     bare = [{key: value for key, value in row.items() if key != "site"} for row in ROWS]
     with pytest.raises(DataError, match=r"no column 'site', but x, labels: give the column with the groups"):

@@ -189,7 +189,11 @@ def test_without_some_groups_it_is_the_fit_to_the_others() -> None:
     factors = GroupFactors.from_rows(rows.x[kept], rows.y[kept], rows.g[kept].tolist(), rows.w[kept])
     alone = Likelihood(factors, rows.modes, [0, 2, 4]).solve(fit.models[0].solved.parameters)
     at = rows.means(np.array([0, 1, 5])), rows.modes.vectors[[0, 1, 5]], np.array([0, -1, -1])
-    np.testing.assert_allclose(fit.without(gone).coefficients(*at), alone.coefficients(*at), atol=1e-9)
+    found = fit.without(gone)
+    np.testing.assert_allclose(found.coefficients(*at), alone.coefficients(*at), atol=1e-9)
+    share = rows.w[kept].sum() / rows.w.sum()
+    residuals = [part.likelihood.factors.residual.sum(axis=0) for part in (found, fit)]
+    np.testing.assert_allclose(residuals[0], share * residuals[1])
 
 
 def test_a_single_row_is_an_error() -> None:

@@ -154,6 +154,17 @@ def test_an_infinite_penalty_is_ridge_regression_weighted_by_the_prior(kind, int
     assert math.isinf(found.penalty)
 
 
+@pytest.mark.parametrize("radius", [1e-4, 0.1])
+def test_the_penalty_of_a_radius_is_its_multiplier(kind, divergence, radius):
+    """Either D meets the radius or the multiplier is 0; the fit with this penalty is the fit with the radius."""
+    rows = random_rows(5, kind)
+    found = fit(rows, skewed(4), divergence=divergence, radius=radius, tol=1e-9)
+    assert found.penalty * (radius - found.distance) <= 1e-4 * found.penalty * radius + 1e-6 * found.value
+    penalised = fit(rows, skewed(4), divergence=divergence, penalty=found.penalty, tol=1e-9)
+    assert_allclose(penalised.value + found.penalty * radius, found.value, rtol=1e-7)
+    assert_allclose(answers(penalised, rows.x), answers(found, rows.x), atol=1e-3)
+
+
 @pytest.mark.parametrize("rare", [1e-6, 1e-3])
 @pytest.mark.parametrize("radius", [0.51, 0.7, 1.0, 5.0])
 def test_twins_of_unlike_prior_do_not_leave_the_radius(divergence, rare, radius):
