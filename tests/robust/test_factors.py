@@ -105,7 +105,7 @@ def test_inputs_are_mapped_selected_and_scaled():
     with pytest.raises(DataError, match="too large to be squared"):
         factors.scaled(center, np.full(6, 1e-320))
     with pytest.raises(DataError, match="too large to be squared"):
-        SquaredLosses.from_factors(factors.scaled(center, np.full(6, 1e-200)), intercept=True)
+        SquaredLosses.from_factors(factors.scaled(center, np.repeat([1e-200, 1.0], [4, 2])), intercept=True)
 
 
 def test_rows_without_inputs_have_means_and_squares():
