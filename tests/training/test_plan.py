@@ -1,7 +1,9 @@
 """Settings of a training run are checked before it begins."""
 
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +35,12 @@ from toporo.training import TrainingPlan, pick_device
 def test_settings_out_of_range_are_errors(settings, message):
     with pytest.raises((SettingError, UnknownNameError), match=message):
         TrainingPlan(**settings)
+
+
+def test_whole_numbers_of_any_type_are_plain():
+    """A checkpoint writes them as JSON."""
+    plan = TrainingPlan(rounds=np.int64(3), evaluate_every=2.0, seed=np.uint8(1))
+    assert json.dumps(plan.identity) == json.dumps(TrainingPlan(rounds=3, evaluate_every=2, seed=1).identity)
 
 
 def test_devices(monkeypatch):

@@ -56,7 +56,7 @@ class TrainingPlan:
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
-            whole(getattr(self, name), name, least)
+            object.__setattr__(self, name, whole(getattr(self, name), name, least))  # 3 for 3.0
         non_negative(self.weight_decay, "weight_decay")
         number(self.checkpoint_seconds, "checkpoint_seconds", "at least 0", least=0, infinite=True)
         positive(self.learning_rate, "learning_rate")
