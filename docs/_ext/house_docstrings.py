@@ -56,7 +56,10 @@ def _definitions(body: list[str]) -> list[str]:
             whole[-1] += f" {line.strip()}"  # names that take two lines
         else:
             whole.append(line)
+    hanging = ""  # the indent of the rest of a point in a list
     for line in whole:
+        indent = line[: len(line) - len(line.lstrip())]
+        hanging = f"{indent}  " if line.lstrip().startswith("- ") else hanging if indent == hanging else ""
         named = re.match(r"([\w*][\w*, .=]*?)\s+: (.*)", line)
         if named:
             names = ", ".join(f"**{each.strip().lstrip('*')}**" for each in named[1].split(","))
@@ -64,7 +67,7 @@ def _definitions(body: list[str]) -> list[str]:
         elif line.strip() and not line.startswith(" "):
             done += [f"**{line.strip()}**"]
         else:
-            done.append(f"    {line.strip()}" if line.strip() else "")
+            done.append(f"    {'  ' * bool(hanging and indent == hanging)}{line.strip()}" if line.strip() else "")
     return done
 
 
