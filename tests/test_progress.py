@@ -97,6 +97,30 @@ def test_elsewhere_there_are_lines_in_the_log_now_and_then(
     assert capsys.readouterr() == ("", "")
 
 
+def test_in_a_file_there_is_only_what_was_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bar's control codes would litter it."""
+    run(3, True)
+    assert capsys.readouterr() == ("", "about to count\n")
+
+
+def test_without_standard_error_there_is_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As under pythonw."""
+    monkeypatch.setattr(sys, "stderr", None)
+    run(3, None)
+    assert caplog.messages == ["about to count"]
+
+
+def test_an_error_ends_the_work_and_takes_the_bar_away(terminal: Callable[[], Terminal]) -> None:
+    stream = terminal()
+    with pytest.raises(KeyboardInterrupt), Progress("counting sheep", 3, True):
+        raise KeyboardInterrupt
+    assert stream.getvalue().endswith("\x1b[2K")
+    with pytest.raises(ZeroDivisionError):
+        run(3, lambda done, total: done // 0)
+
+
 # ---------------------------------------------------------------- watches
 
 
