@@ -12,9 +12,10 @@ import pytest
 from scipy.linalg import expm
 
 from toporo.errors import DataError
-from toporo.robust import likelihood
+from toporo.robust import layout, likelihood
 from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import MODELS, OF_X, PARAMETERS, FittedModel, KrigedFit, fit_kriged
+from toporo.robust.layout import Layout
 from toporo.robust.likelihood import Likelihood
 from toporo.robust.modes import GraphModes, WalkModes
 
@@ -137,6 +138,19 @@ def test_its_derivatives_are_those_of_differences(name: str, width: int, level: 
     for i, step in enumerate(h * np.eye(len(names))):
         up, down = (value(logs + sign * step)[0] for sign in (1, -1))
         assert gradient[i] == pytest.approx((up - down) / (2 * h), abs=1e-6)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_blocks_of_groups_give_the_sums_and_matrices_of_all(centred: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    effects = Layout(D, levels=2, slopes=2, centred=centred)
+    means, vectors = rng.normal(size=(8, D)), rng.normal(size=(8, 4))
+    shapes, matrix = rng.normal(size=(8, D + 1, D + 1)), rng.normal(size=(effects.effects, effects.effects))
+    shapes, matrix = shapes + shapes.transpose(0, 2, 1), matrix + matrix.T
+    whole = [effects.gather(shapes, means, vectors), effects.within(matrix, means, vectors)]
+    monkeypatch.setattr(layout, "BLOCK_ENTRIES", 60)  # two groups
+    np.testing.assert_allclose(effects.gather(shapes, means, vectors), whole[0], atol=1e-12)
+    np.testing.assert_allclose(effects.within(matrix, means, vectors), whole[1], atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "width", "level"), CASES)

@@ -14,6 +14,9 @@ import numpy as np
 
 from toporo.types import Array
 
+#: Numbers in a temporary array of several groups.
+BLOCK_ENTRIES = 2**23
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -67,6 +70,11 @@ class Layout:
         """Return the inputs of a slope, (groups, 1 + slopes)."""
         return np.column_stack([np.ones(len(vectors)), vectors[:, : self.slopes]])
 
+    def _blocks(self, modes: Array) -> list[slice]:
+        """Return blocks of groups small enough to hold a matrix of slopes for each mode of each group."""
+        size = max(1, BLOCK_ENTRIES // max(1, modes.shape[1] * self.width**2))
+        return [slice(start, start + size) for start in range(0, len(modes), size)]
+
     def terms(self, x: Array, means: Array) -> Array:
         """Return what the coefficients of rows multiply, (rows, d + 1)."""
         return np.column_stack([np.ones(len(x)), x - means if self.centred else x])
@@ -101,8 +109,10 @@ class Layout:
         first, second, size = self._in_level, self._in_slopes, modes.shape[1] * self.width
         out = np.zeros((self.effects, self.effects))
         out[first, first] = level.T @ (shapes[:, :1, 0] * level)
-        by_mode = modes[:, :, None, None] * shapes[:, None, 1:, 1:]
-        out[second, second] += np.tensordot(by_mode, modes, axes=(0, 0)).transpose(0, 1, 3, 2).reshape(size, size)
+        for part in self._blocks(modes):
+            by_mode = modes[part, :, None, None] * shapes[part, None, 1:, 1:]
+            by_pair = np.tensordot(by_mode, modes[part], axes=(0, 0))
+            out[second, second] += by_pair.transpose(0, 1, 3, 2).reshape(size, size)
         if not self.centred:
             joined = level.T @ (modes[:, :, None] * shapes[:, :1, 1:]).reshape(len(modes), size)
             out[first, second] += joined
@@ -119,7 +129,8 @@ class Layout:
         out = np.zeros((len(modes), d + 1, d + 1))
         out[:, 0, 0] = np.einsum("gi,gi->g", level @ matrix[first, first], level)
         by_pair = matrix[second, second].reshape(count, d, count, d)
-        out[:, 1:, 1:] = np.einsum("gkjl,gj->gkl", np.tensordot(modes, by_pair, axes=1), modes)
+        for part in self._blocks(modes):
+            out[part, 1:, 1:] = np.einsum("gkjl,gj->gkl", np.tensordot(modes[part], by_pair, axes=1), modes[part])
         if not self.centred:
             by_mode = (level @ matrix[first, second]).reshape(len(modes), count, d)
             out[:, 0, 1:] = out[:, 1:, 0] = np.einsum("gi,gij->gj", modes, by_mode)
