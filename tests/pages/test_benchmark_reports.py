@@ -155,7 +155,10 @@ def test_a_subset_of_the_chips_is_marked(chips: Results) -> None:
 def test_sentences_tell_whether_seeds_agree_on_the_topology(pictures: Results) -> None:
     part = pictures.parts[0]
     (sentence,) = sentences.topology_words(part)
-    assert sentence.startswith("The learned topology differs among seeds (2 kinds in 3); its prior gives photo 0.45 of")
+    assert sentence == (
+        "The learned topology differs among seeds (2 kinds in 3); its prior gives 45 % of the weight to domain photo; "
+        "a uniform prior gives each domain 33 %."
+    )
     agreeing = replace(part, records=[record for record in part.records if record["seed"] < 2])
     assert "is the same in all 2 seeds" in sentences.topology_words(agreeing)[0]
     alone = replace(part, records=[record for record in part.records if record["seed"] == 0])

@@ -209,11 +209,9 @@ def topology_words(part: Results) -> list[str]:
     if len(tops) == len(means):
         favoured = f"its prior is flat: no {what} has more weight than another."
     else:
-        each = " each" if len(tops) > 1 else ""
-        favoured = (
-            f"its prior gives {' and '.join(tops)} {high:.2f} of the weight{each}, where uniform would be "
-            f"{1 / len(means):.2f}."
-        )
+        shares = f"{100 * high:.0f} % of the weight"
+        to = f"{shares} to {what} {tops[0]}" if len(tops) == 1 else f"{shares} each to {' and '.join(tops)}"
+        favoured = f"its prior gives {to}; a uniform prior gives each {what} {100 / len(means):.0f} %."
     return [f"The learned topology {same}; {favoured}", *_trust_words(learned.priors)]
 
 
