@@ -421,14 +421,14 @@ class RayCluster(Cluster):
 
 
 def _call(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do work on a worker; what it raises is a result, since Ray would wrap it in an error of its own."""
+    """Do work on a worker; return the error if it raises one, since Ray would wrap it in an error of its own."""
     try:
         return work(*arguments)
     except Exception as error:
         text = traceback.format_exc()
         try:
-            pickle.dumps(deepcopy(error))  # whether it can be sent, and made anew where it arrives
-        except Exception:
+            pickle.dumps(deepcopy(error))  # can it be sent, and made again where it arrives?
+        except Exception:  # a class of the user's own may raise anything while it is copied
             error = TopoRoError(f"{type(error).__name__}: {error}")
         return _Failure(error.with_traceback(None), socket.gethostname(), text)
 

@@ -90,9 +90,8 @@ class DataGraph:
             )
         values = weights / totals[codes] / self.operator.weights[self.point_of_row]
         shape = (len(self.operator), len(self.ids.groups))
-        return sparse.coo_array(
-            (values, (self.point_of_row, codes)), shape=shape
-        ).tocsc()  # adds up what falls together
+        entries = sparse.coo_array((values, (self.point_of_row, codes)), shape=shape)
+        return entries.tocsc()  # adds up the rows of one point
 
     def spread(self, measures: sparse.csc_array) -> float:
         r"""Bound the error of a distance if the filters, weighted, are together off by at most 1 in operator norm.
