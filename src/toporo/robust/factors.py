@@ -26,8 +26,8 @@ from toporo.groups import GroupIds, Groups
 from toporo.robust.rows import as_inputs, as_targets, for_each, refuse_huge, weighted_rows
 from toporo.types import Array, Name
 
-#: Numbers that are factored at a time.
-CELLS = 1 << 22
+#: Numbers in the longest span of a group, and in a batch of several spans.
+CELLS, BATCH = 1 << 22, 1 << 19
 #: A matrix this many times as long as wide is factored by way of its Gram matrix if no column has more than
 #: ``1 - SAFE`` of its variance explained by those before it: R is then exact to eps / SAFE.
 TALL, SAFE = 4, 1e-3
@@ -318,7 +318,7 @@ def _batches(
     classes = 2 ** np.ceil(np.log2(np.maximum(lengths, 8)))
     for size in np.unique(classes):
         alike = np.flatnonzero(classes == size)
-        step = max(1, CELLS // (int(size) * width))
+        step = max(1, BATCH // (int(size) * width))
         for spans in np.split(alike, range(step, len(alike), step)):
             numbers = np.arange(int(lengths[spans].max()))
             inside = numbers < lengths[spans, None]
@@ -350,7 +350,8 @@ def _combine(mass: Array, means: Array, d: int, roots: Array | None = None) -> t
     total = mass.sum(axis=1)
     with np.errstate(over="ignore", invalid="ignore"):  # the result is checked
         mean = np.einsum("gn,gnj->gj", mass, means) / total[:, None]
-        rows = (means - mean[:, None]) * np.sqrt(mass)[:, :, None]
+        rows = means - mean[:, None]
+        rows *= np.sqrt(mass)[:, :, None]
     return total, mean, *_triangle(rows if roots is None else np.concatenate([roots, rows], axis=1), d)
 
 

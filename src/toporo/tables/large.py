@@ -47,6 +47,8 @@ MOST_ROWS, MOST_CELLS = 1_000_000, 1 << 24
 DRAWN = 100_000
 #: Bytes a cell takes at most while a model is fitted to rows in memory: as read, as numbers, encoded, scaled.
 IN_MEMORY = 48
+#: Bytes that a thread takes for each cell of the portion it works on, the pages being decoded among them.
+IN_THREAD = 128
 #: Rows of a portion, at most and at least, and cells at most. Sums in other portions differ in their last bits.
 PORTION, LEAST_PORTION, PORTION_CELLS = 1 << 16, 1 << 10, 1 << 22
 #: Bytes of text that stand for a cell of a CSV file, and how many times smaller it may be as gzip.
@@ -237,6 +239,10 @@ class Large:
         if limit is not None:
             work = f"drawing {wanted:,} rows from {dataset.where}"
             check_room(IN_MEMORY * min(wanted, total) * len(kinds), limit, work, len(dataset.names))
+        rows = max(LEAST_PORTION, min(PORTION, PORTION_CELLS // len(kinds)))
+        if isinstance(machines, Threads):
+            sample = IN_MEMORY * min(wanted, total) * len(kinds)
+            machines = Threads((memory - sample) // (IN_THREAD * rows * len(kinds)))
         workers = min(cores(), len(dataset.pieces))
         plan = ReadingPlan(
             kinds=kinds,
@@ -256,7 +262,7 @@ class Large:
             drop_missing=drop_missing,
             moments=measured,
             classification=task == "classification",
-            rows=max(LEAST_PORTION, min(PORTION, PORTION_CELLS // len(kinds))),
+            rows=rows,
             wanted=wanted,
             share=min(1.0, wanted / max(total, 1)),
             most_bytes=memory // (4 * workers),
@@ -573,10 +579,15 @@ def over_pieces(
 
 
 class Threads(Cluster):
-    """Threads of this process, one for every core: reading and arithmetic let others go on."""
+    """Threads of this process: reading and arithmetic let others go on.
 
-    def __init__(self) -> None:
-        self.workers = cores()
+    Parameters
+    ----------
+    most : threads for which there is memory; as many as there are cores at most, and at least one.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.workers = cores() if most is None else max(1, min(cores(), most))
 
     def each(
         self,
