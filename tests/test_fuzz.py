@@ -259,7 +259,7 @@ def climate() -> bytes:
 
 
 def picture(file: Path, thorough: bool) -> None:
-    images.decode_all([images.ImageFile(file.name, file, file.stat().st_size, 0)], 32, workers=1, progress=False)
+    images.decode_all([images.ImageFile(file.name, file, file.stat().st_size, 0)], (), 32, workers=1, progress=False)
 
 
 #: What reads the files of each folder of the corpus; further ones are made here.

@@ -67,11 +67,13 @@ def test_type_checkers_see_the_same_names_as_python() -> None:
     assert (home / "py.typed").is_file()
 
 
-@pytest.mark.parametrize("package", [toporo.robust, toporo.topology])
+@pytest.mark.parametrize("package", [toporo.choice, toporo.data, toporo.pages, toporo.robust, toporo.topology])
 def test_type_checkers_see_the_same_names_of_packages(package: Any) -> None:
     tree = ast.parse((Path(package.__file__).parent / "__init__.pyi").read_text())
-    homes = {name.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    lines = [(node.module, name.name) for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    homes = {name: module for module, name in lines if module != package.__name__}
     assert homes == package._HOME
+    assert {name for _, name in lines} == set(package.__all__)
     assert all(getattr(package, name) is not None for name in homes)
 
 

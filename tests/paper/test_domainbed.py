@@ -15,8 +15,7 @@ from numpy.testing import assert_array_equal
 from PIL import EpsImagePlugin, Image
 
 from tests.paper.tiny_images import CLASSES, write_tiny
-from toporo.data import images
-from toporo.data.images import Decoded, ImageStore, decode
+from toporo.data.images import ImageFile, ImageStore, decode
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.paper import image_folder, load_images
 from toporo.paper.domainbed import SPECS
@@ -258,8 +257,9 @@ def test_folders_of_ones_own_that_cannot_be_used(
 def test_the_real_pacs_is_complete(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All names, targets and counts; decoding all pixels takes too long for a test."""
 
-    def blank(files: list[images.ImageFile], size: int, **options: object) -> Decoded:
-        return Decoded(np.broadcast_to(np.uint8(0), (len(files), size, size, 3)), "")
+    def blank(files: list[ImageFile], classes: tuple[str, ...], size: int, **options: object) -> ImageStore:
+        pixels = np.broadcast_to(np.uint8(0), (len(files), size, size, 3))
+        return ImageStore(pixels, tuple(file.name for file in files), classes, "")
 
     monkeypatch.setattr(image_folder, "decode_all", blank)
     found = PACS.load(real_data, test="sketch")

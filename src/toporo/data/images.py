@@ -105,7 +105,7 @@ class TileStore:
 
 
 #: Files with other endings (lists, thumbnails' data bases, …) are passed over.
-ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+IMAGE_ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 #: What such files hold, by Pillow's names; of others it knows some call programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 #: Pixels of an image. A file of a few kilobytes can claim any number; decoding takes up to eight bytes for each.
@@ -134,21 +134,13 @@ class Portion:
     checksums: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """All images in memory, and the sha256 of their pixels."""
-
-    pixels: npt.NDArray[np.uint8]
-    checksum: str
-
-
 def find_images(folder: Path, root: Path) -> list[ImageFile]:
     """The image files in a folder and the folders in it, sorted by name; hidden files are passed over."""
     files = []
     for place, _, names in os.walk(folder, followlinks=True):
         for name in names:
             path = Path(place, name)
-            if path.suffix.lower() in ENDINGS and not name.startswith("."):
+            if path.suffix.lower() in IMAGE_ENDINGS and not name.startswith("."):
                 length, modified = _status(path)
                 files.append(ImageFile(path.relative_to(root).as_posix(), path, length, modified))
     return sorted(files, key=lambda file: file.name)
@@ -215,20 +207,22 @@ def decode_portions(
 
 def decode_all(
     files: Sequence[ImageFile],
+    classes: Sequence[str],
     size: int,
     *,
     workers: int | None = None,
     progress: bool | Report | None = None,
     title: str = "decoding images",
-) -> Decoded:
-    """Decode the files into one array, with one portion beside it at any time."""
+) -> ImageStore:
+    """Decode the files into memory, with one portion beside the store at any time."""
     pixels = np.empty((len(files), size, size, 3), dtype=np.uint8)
     digest, done = hashlib.sha256(), 0
     for portion in decode_portions(files, size, workers=workers, progress=progress, title=title):
         digest.update(portion.pixels.data)
         pixels[done : done + len(portion.pixels)] = portion.pixels
         done += len(portion.pixels)
-    return Decoded(pixels, digest.hexdigest())
+    names = tuple(file.name for file in files)
+    return ImageStore(pixels, names, tuple(classes), image_digest(digest.hexdigest(), size, names, classes))
 
 
 @dataclass(frozen=True)

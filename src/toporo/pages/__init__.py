@@ -5,11 +5,21 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-#: Type checkers read the same from __init__.pyi.
-__all__ = ["charts", "figures", "maps", "pictures", "render"]
+# Each name is imported when first used. Type checkers read the same from __init__.pyi; a test keeps the two in step.
+_HOME = {
+    "Cell": "toporo.pages.table",
+    "Section": "toporo.pages.render",
+    "Table": "toporo.pages.table",
+    "Verdict": "toporo.pages.render",
+}
+_MODULES = ("charts", "figures", "maps", "pictures", "render")
+
+__all__ = sorted([*_HOME, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _MODULES:
         return importlib.import_module(f"toporo.pages.{name}")
     raise AttributeError(f"module 'toporo.pages' has no attribute {name!r}")

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toporo.data.grouped import GroupedData, Split
+from toporo.data import GroupedData, Split
 from toporo.errors import SettingError, UnknownNameError
 from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, Predict, mean_of_groups, random_split
 from toporo.paper.protocols import Protocol, Variant
 from toporo.registry import Registry
-from toporo.topology.prior import Prior
+from toporo.topology import Prior
 
 if TYPE_CHECKING:
-    from toporo.pages.render import Section
+    from toporo.pages import Section
     from toporo.paper.results import Results
 
 #: Value of an option that stands for all others.

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo import pages
-from toporo.data.grouped import GroupedData
+from toporo.data import GroupedData
 from toporo.errors import DataError, listed
 from toporo.files import sha256
 from toporo.paper.base import Benchmark, BenchmarkTable, register
@@ -40,9 +40,7 @@ from toporo.paper.protocols import BENCH_METHODS, TRO_USES, BenchMethod, Metric,
 from toporo.paper.results import Results
 from toporo.paper.safe_pickle import read_arrays
 from toporo.paper.sections import Sections, any_sections, lowest_seeds, section
-from toporo.topology.centrality import centrality
-from toporo.topology.graph import GroupGraph
-from toporo.topology.prior import Prior
+from toporo.topology import GroupGraph, Prior
 from toporo.types import Name
 
 GENERATOR_SEED = 15
@@ -291,7 +289,7 @@ def _published_prior(spec: DGSpec, loaded: BenchmarkData, *, kind: str, aligned:
     order: list[Any] = list(spec.train) if same else sorted(loaded.train, key=angles.__getitem__)
     values = [0.0] * (len(order) - 1) + [1.0]
     if kind == "physical":
-        counts = centrality(loaded.graph, loaded.train, loaded.test, measure="betweenness")
+        counts = loaded.physical_prior(measure="betweenness").centrality
         pairs = (spec.groups - 1) * (spec.groups - 2)
         values = [round(counts[group] / pairs, 3) for group in order]
         if not any(values):  # no shortest path has a training group inside: possible in a search's folds

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toporo import pages
-from toporo.data.images import ImageStore
+from toporo.data import ImageStore
 from toporo.errors import DataError
 from toporo.paper.base import Benchmark, Vision, register
 from toporo.paper.image_folder import ImageFolder

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toporo.data.grouped import GroupedData, Split
+from toporo.data import GroupedData, Split
 from toporo.errors import DataError, DivergedError, SettingError
 from toporo.objectives import OBJECTIVES, Objective, make_objective
 from toporo.paper.base import BENCHMARKS, ON_CPU, Benchmark, VisionChoices
@@ -23,10 +23,8 @@ from toporo.paper.loaded import BenchmarkData, ByGroup, mean_by_group, mean_of_g
 from toporo.paper.protocols import BenchMethod, Protocol
 from toporo.paper.runs import Run, Store
 from toporo.registry import Registry
-from toporo.robust.linear import fit_linear
-from toporo.topology.graph import GroupGraph
-from toporo.topology.learn import learn_topology
-from toporo.topology.prior import Prior
+from toporo.robust import fit_linear
+from toporo.topology import GroupGraph, Prior, learn_topology
 from toporo.training import MLP, Batches, RoundRecord, TrainingPlan, fit, outputs_of
 from toporo.types import Array, Name
 
@@ -367,7 +365,7 @@ def _linear(given: Assignment) -> Fitted:
 @FITS.register("linear-chosen")
 def _linear_chosen(given: Assignment) -> Fitted:
     """Solve it under a prior and a penalty that a rule chooses without test labels."""
-    from toporo.choice.penalty import choose_configuration  # few methods need it
+    from toporo.choice import choose_configuration  # few methods need it
 
     choice = choose_configuration(
         given.loaded.data, given.loaded.graph, given.loaded.train, given.loaded.test, **given.method.settings

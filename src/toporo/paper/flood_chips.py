@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from toporo.data.images import TileStore
+from toporo.data import TileStore
 from toporo.errors import DataError, SettingError, listed
 from toporo.machine import cores
 from toporo.paper.loaded import FileState, file_state

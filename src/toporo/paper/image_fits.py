@@ -15,22 +15,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toporo.data.grouped import GroupedData, Split, group_rng
-from toporo.data.images import ImageStore, TileStore
+from toporo.data import GroupedData, ImageStore, Split, TileStore, group_rng
 from toporo.errors import DataError, TopoRoWarning, warn
 from toporo.paper.fits import FITS, Assignment, Fitted, method_objective
 from toporo.paper.loaded import BenchmarkData, mean_by_group
 from toporo.paper.protocols import BenchMethod
 from toporo.paper.runs import TOPOLOGY, read_sealed, write_sealed
-from toporo.topology.graph import GroupGraph
-from toporo.topology.learn import learn_topology
-from toporo.topology.prior import Prior
-from toporo.training import Batches, FitResult, TrainingPlan, fit, outputs_at
-from toporo.training.average import SWAD
+from toporo.topology import GroupGraph, Prior, learn_topology
+from toporo.training import SWAD, Batches, FitResult, TrainingPlan, fit, outputs_at
 from toporo.types import Record
-from toporo.vision import Weights, images_on_device, make_network, read_weights
-from toporo.vision.augmentation import DRAWS, DRAWS_TILES, augment, flip_rotate, unit_range
-from toporo.vision.label_maps import accuracy, count_pixels, f1, iou, pixel_loss
+from toporo.vision import (
+    DRAWS,
+    DRAWS_TILES,
+    Weights,
+    accuracy,
+    augment,
+    count_pixels,
+    f1,
+    flip_rotate,
+    images_on_device,
+    iou,
+    make_network,
+    pixel_loss,
+    read_weights,
+    unit_range,
+)
 
 #: Rows of a group whose features the topology is learned from, and nearest rows that a row is joined to.
 POINTS, NEIGHBORS = 500, 15

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from toporo.data.grouped import GroupedData
-from toporo.data.images import ENDINGS, ImageFile, ImageStore, decode_all, find_images, image_digest, load_packed
+from toporo.data import IMAGE_ENDINGS, GroupedData, ImageFile, decode_all, find_images, load_packed
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError, listed, warn
 from toporo.paper.loaded import BenchmarkData, FileState, check_source, find_data
 from toporo.progress import Report
-from toporo.topology.graph import GroupGraph
+from toporo.topology import GroupGraph
 
 SMALLEST = 8
 
@@ -89,7 +88,7 @@ class ImageFolder:
                 f"no class folders in {listed(bare)}" if bare else f"no image in the class folder(s) {listed(empty)}"
             )
             raise DataError(
-                f"{lacks}: expected <domain>/<class>/<image> with names that end in {', '.join(sorted(ENDINGS))}. "
+                f"{lacks}: expected <domain>/<class>/<image>, names ending in {', '.join(sorted(IMAGE_ENDINGS))}. "
                 "Fetch the images again, or delete the class in every domain."
             )
         return files
@@ -147,9 +146,7 @@ class ImageFolder:
             packed = Path(cache).expanduser() / f"{self.name}-{size}"
             store = load_packed(packed, files, classes, size, workers=workers, progress=progress, title=title)
         else:
-            decoded = decode_all(files, size, workers=workers, progress=progress, title=title)
-            names = tuple(file.name for file in files)
-            store = ImageStore(decoded.pixels, names, classes, image_digest(decoded.checksum, size, names, classes))
+            store = decode_all(files, classes, size, workers=workers, progress=progress, title=title)
         targets = np.array([classes.index(label) for _, label, _ in rows], dtype=np.int64)
         data = GroupedData.from_arrays(np.arange(len(rows)), targets, [domain for domain, _, _ in rows])
         return BenchmarkData(

@@ -13,12 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from toporo.data.grouped import GroupedData, Split
-from toporo.data.images import ImageStore, TileStore
+from toporo.data import GroupedData, ImageStore, Split, TileStore
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.files import sha256
-from toporo.topology.graph import GroupGraph
-from toporo.topology.prior import Prior
+from toporo.topology import GroupGraph, Prior
 from toporo.types import Array, Name
 
 ENVIRONMENT = "TOPORO_DATA"

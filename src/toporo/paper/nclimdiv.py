@@ -12,11 +12,11 @@ from toporo.errors import DataError, DatasetNotFoundError, listed
 from toporo.files import write_whole
 from toporo.paper.download import DownloadError, download
 from toporo.paper.loaded import FileState, file_state
-from toporo.topology import states
+from toporo.topology import STATES as ALL_STATES
 from toporo.types import Array
 
 #: The 48 contiguous states by postal code, in the order of their numbers in NOAA's files, from 1.
-STATES = tuple(sorted(states.STATES.keys() - {"AK", "DC", "HI"}, key=lambda code: states.STATES[code][0]))
+STATES = tuple(sorted(ALL_STATES.keys() - {"AK", "DC", "HI"}, key=lambda code: ALL_STATES[code][0]))
 YEARS = range(2008, 2020)
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -75,7 +75,7 @@ def parse_temperatures(content: bytes, source: str, years: range = YEARS) -> dic
 
 
 def _title(code: str) -> str:
-    return f"{states.STATES[code][0]} ({code})"
+    return f"{ALL_STATES[code][0]} ({code})"
 
 
 # ---------------------------------------------------------------------- releases

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from toporo import pages
 from toporo.files import write_text
-from toporo.pages.render import render
 from toporo.paper.results import Results
 from toporo.paper.runs import PROTOCOL_FIELDS_NOT_IN_KEY
 from toporo.paper.sections import any_sections
@@ -41,7 +41,7 @@ def write_report(results: Results, out: Path) -> Path:
         if section.svg:
             write_text(out / "figures" / f"{section.name}.svg", section.svg)
     skipped = [f"Not run: {name}. {why}" for name, why in results.about.get("skipped", {}).items()]
-    page = render(
+    page = pages.render.render(
         "benchmark.html",
         title=f"{protocol.title}: topology-aware robust optimisation",
         verdict=headline(results),

@@ -22,8 +22,7 @@ from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import BenchMethod, Metric, Protocol, Variant
 from toporo.paper.runs import Run, Store
 from toporo.schema import Count, as_type
-from toporo.topology.graph import GroupGraph
-from toporo.topology.prior import Prior
+from toporo.topology import GroupGraph, Prior
 from toporo.types import AVERAGED, Name, Record
 
 #: In place of a variant's name: all of them.

@@ -29,7 +29,7 @@ from toporo.paper.protocols import BenchMethod, Protocol, Variant
 from toporo.paper.results import Results, make_rows
 from toporo.paper.runs import SCHEMA, TOPOLOGY, Run, Store, read_sealed, set_aside
 from toporo.text import many
-from toporo.training.checkpoint import read_checkpoint
+from toporo.training import read_checkpoint
 from toporo.types import Record
 
 #: Called with (runs done, runs in all, the run that just ended or None at the start).

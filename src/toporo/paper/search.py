@@ -20,10 +20,10 @@ from msgspec import Struct, to_builtins
 from scipy.stats import spearmanr
 
 from toporo.checks import whole
-from toporo.choice.splits import hop_folds
+from toporo.choice import hop_folds
 from toporo.errors import DataError, DivergedError, SettingError
 from toporo.files import write_text
-from toporo.pages.table import Table
+from toporo.pages import Table
 from toporo.paper.base import BENCHMARKS, Benchmark, load_dataset
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import PENALTIES, BenchMethod, Protocol, Variant

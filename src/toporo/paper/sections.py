@@ -26,13 +26,13 @@ from toporo.types import Record
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from toporo.pages.table import Table
+    from toporo.pages import Table
 
 #: Groups that fit beside each other in a table.
 MOST_COLUMNS = 16
 #: Pairs of groups whose shares of resamples are written out.
 SHOWN_PAIRS = 12
-Sections: TypeAlias = "list[pages.render.Section]"
+Sections: TypeAlias = "list[pages.Section]"
 
 
 # ---------------------------------------------------------------------- values from records
@@ -238,7 +238,7 @@ def groups_section(part: Results) -> Sections:
         f"held out are measured on their validation rows. A dash: not defined in some seed."
     )
     name = file_name("groups", part.variant.name)
-    return [pages.render.Section(name, f"{_capital(label)} in every {what}", text, tables=(table,))]
+    return [pages.Section(name, f"{_capital(label)} in every {what}", text, tables=(table,))]
 
 
 def penalty_section(part: Results) -> Sections:

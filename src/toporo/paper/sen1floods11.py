@@ -24,8 +24,7 @@ import numpy.typing as npt
 
 from toporo import pages
 from toporo.checks import whole
-from toporo.data.grouped import GroupedData, Split
-from toporo.data.images import TileStore
+from toporo.data import GroupedData, Split, TileStore
 from toporo.errors import DataError, NothingToTestError, UnknownNameError, listed
 from toporo.paper.base import Benchmark, Vision, register
 from toporo.paper.flood_chips import (
@@ -46,7 +45,7 @@ from toporo.paper.protocols import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA, Metric,
 from toporo.paper.results import Results
 from toporo.paper.sections import Sections, any_sections, sample_runs, section
 from toporo.progress import Report
-from toporo.topology.graph import GroupGraph
+from toporo.topology import GroupGraph
 from toporo.types import Record
 
 NAME = "sen1floods11"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from toporo.pages.render import Verdict
+from toporo.pages import Verdict
 from toporo.paper.protocols import TOPOLOGY, TRO_USES, Protocol
 from toporo.paper.results import SELECTIONS, Results, Row
 from toporo.text import many
-from toporo.topology.prior import Prior
+from toporo.topology import Prior
 
 #: Relative differences of weights below this count as none.
 FLAT = 0.01

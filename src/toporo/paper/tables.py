@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from toporo.errors import DataError
-from toporo.pages.table import Cell, Table
+from toporo.pages import Cell, Table
 from toporo.paper.base import listed_benchmarks
 from toporo.paper.protocols import BenchMethod, Protocol, Variant
 from toporo.paper.results import AVERAGE, SELECTIONS, Results, Row

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from toporo import pages
-from toporo.data.grouped import GroupedData
+from toporo.data import GroupedData
 from toporo.errors import UnknownNameError
 from toporo.files import sha256
 from toporo.paper import nclimdiv
@@ -49,7 +49,7 @@ from toporo.paper.sections import (
     section,
 )
 from toporo.text import number
-from toporo.topology.graph import GroupGraph
+from toporo.topology import GroupGraph
 from toporo.types import Record
 
 _NEIGHBORS = (

@@ -8,10 +8,12 @@ from typing import Any
 # Each name is imported when first used. Type checkers read the same from __init__.pyi; a test keeps the two in step.
 _HOME = {
     "DIVERGENCES": "toporo.robust.divergences",
-    "Divergence": "toporo.robust.divergences",
     "RULES": "toporo.robust.weights",
+    "Divergence": "toporo.robust.divergences",
     "LogisticLosses": "toporo.robust.logistic",
     "RobustFit": "toporo.robust.linear",
+    "Saddle": "toporo.robust.saddle",
+    "SaddleProblem": "toporo.robust.saddle",
     "SquaredLosses": "toporo.robust.losses",
     "ascent": "toporo.robust.weights",
     "best_response": "toporo.robust.divergences",

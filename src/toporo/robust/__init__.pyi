@@ -9,6 +9,8 @@ from toporo.robust.linear import path as path
 from toporo.robust.linear import solve as solve
 from toporo.robust.logistic import LogisticLosses as LogisticLosses
 from toporo.robust.losses import SquaredLosses as SquaredLosses
+from toporo.robust.saddle import Saddle as Saddle
+from toporo.robust.saddle import SaddleProblem as SaddleProblem
 from toporo.robust.simplex import project_simplex as project_simplex
 from toporo.robust.weights import RULES as RULES
 from toporo.robust.weights import ascent as ascent

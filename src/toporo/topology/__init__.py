@@ -9,6 +9,8 @@ from typing import Any
 _HOME = {
     "CUTS": "toporo.topology.cuts",
     "MEASURES": "toporo.topology.centrality",
+    "STATES": "toporo.topology.states",
+    "GroupDiffusion": "toporo.topology.diffusion",
     "GroupDistances": "toporo.topology.diffusion",
     "GroupGraph": "toporo.topology.graph",
     "Origin": "toporo.topology.graph",

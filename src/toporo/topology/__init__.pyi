@@ -1,6 +1,7 @@
 from toporo.topology.centrality import MEASURES as MEASURES
 from toporo.topology.centrality_prior import make_prior as make_prior
 from toporo.topology.cuts import CUTS as CUTS
+from toporo.topology.diffusion import GroupDiffusion as GroupDiffusion
 from toporo.topology.diffusion import GroupDistances as GroupDistances
 from toporo.topology.diffusion import diffusion_emd as diffusion_emd
 from toporo.topology.graph import GroupGraph as GroupGraph
@@ -8,3 +9,4 @@ from toporo.topology.graph import Origin as Origin
 from toporo.topology.learn import cut_graph as cut_graph
 from toporo.topology.learn import learn_topology as learn_topology
 from toporo.topology.prior import Prior as Prior
+from toporo.topology.states import STATES as STATES

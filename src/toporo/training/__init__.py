@@ -1,6 +1,8 @@
 """Train a network with an objective: :func:`fit`, its plan, batches, checkpoints and records."""
 
+from toporo.training.average import SWAD
 from toporo.training.batches import Batches
+from toporo.training.checkpoint import read_checkpoint
 from toporo.training.loop import FitResult, fit
 from toporo.training.mlp import MLP
 from toporo.training.outputs import accuracy_by_group, outputs_at, outputs_of
@@ -10,6 +12,7 @@ from toporo.training.step import Stepper, reset_state
 
 __all__ = [
     "MLP",
+    "SWAD",
     "Batches",
     "FitResult",
     "RoundRecord",
@@ -20,5 +23,6 @@ __all__ = [
     "outputs_at",
     "outputs_of",
     "pick_device",
+    "read_checkpoint",
     "reset_state",
 ]

@@ -6,13 +6,17 @@ from functools import partial
 from typing import Any
 
 from toporo.errors import SettingError, UnknownNameError
+from toporo.vision.augmentation import DRAWS, DRAWS_TILES, augment, flip_rotate, unit_range
 from toporo.vision.device import images_on_device
+from toporo.vision.label_maps import accuracy, count_pixels, f1, iou, pixel_loss
 from toporo.vision.network import ImageNetwork
 from toporo.vision.resnet import STYLES, ResNet, Style
 from toporo.vision.segmentation import FCN, UNet
 from toporo.vision.weights import Weights, load_weights, read_weights
 
 __all__ = [
+    "DRAWS",
+    "DRAWS_TILES",
     "FCN",
     "NETWORKS",
     "STYLES",
@@ -21,10 +25,18 @@ __all__ = [
     "Style",
     "UNet",
     "Weights",
+    "accuracy",
+    "augment",
+    "count_pixels",
+    "f1",
+    "flip_rotate",
     "images_on_device",
+    "iou",
     "load_weights",
     "make_network",
+    "pixel_loss",
     "read_weights",
+    "unit_range",
 ]
 
 

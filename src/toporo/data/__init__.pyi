@@ -1,0 +1,12 @@
+from toporo.data.batches import group_batches as group_batches
+from toporo.data.batches import tensors as tensors
+from toporo.data.grouped import GroupedData as GroupedData
+from toporo.data.grouped import Split as Split
+from toporo.data.grouped import group_rng as group_rng
+from toporo.data.images import IMAGE_ENDINGS as IMAGE_ENDINGS
+from toporo.data.images import ImageFile as ImageFile
+from toporo.data.images import ImageStore as ImageStore
+from toporo.data.images import TileStore as TileStore
+from toporo.data.images import decode_all as decode_all
+from toporo.data.images import find_images as find_images
+from toporo.data.images import load_packed as load_packed
