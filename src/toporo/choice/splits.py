@@ -330,7 +330,13 @@ class GraphHopSplit(_GraphSplitter):
 def hop_folds(
     graph: GroupGraph, names: Sequence[Name], test_groups: Sequence[Name] | None, most: int
 ) -> tuple[HopFold, ...]:
-    """The folds of :class:`GraphHopSplit`, ``most`` of them or, where there are fewer, all."""
+    """Return the folds of :class:`GraphHopSplit`.
+
+    Parameters
+    ----------
+    graph, names, test_groups : as its ``graph`` and ``test_groups``, and the groups to train on.
+    most : number of folds; all of them where there are fewer.
+    """
     known = Groups(names).names
     hops, aim, beyond = _aimed(graph, known, test_groups)
     warn_of_unreached(aim)

@@ -44,7 +44,13 @@ def group_batches(
 
 
 def tensors(data: GroupedData, device: str | torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, targets and codes of grouped data as tensors on a device."""
+    """Return inputs, targets and group codes of grouped data as tensors.
+
+    Parameters
+    ----------
+    data : the rows.
+    device : where the tensors are.
+    """
     x, y = (
         torch.as_tensor(array, dtype=torch.float32 if array.dtype.kind == "f" else torch.int64)
         for array in (data.x, data.y)

@@ -173,7 +173,13 @@ class GroupedData:
 
 
 def group_rng(name: Name, *seeds: int) -> np.random.Generator:
-    """A random stream of a group's own: other groups coming or going do not change it."""
+    """Return a random stream of a group, which does not depend on other groups.
+
+    Parameters
+    ----------
+    name : of the group.
+    seeds : whole numbers.
+    """
     return np.random.default_rng([*seeds, zlib.crc32(repr(name).encode())])
 
 

@@ -118,7 +118,14 @@ NAMED = 5
 
 @dataclass(frozen=True)
 class ImageFile:
-    """A file as the folder shows it: name relative to the data set's folder, bytes, time of its last change in ns."""
+    """A file of an image as its folder lists it.
+
+    Attributes
+    ----------
+    name : relative to the folder of the data set.
+    path : of the file.
+    bytes, modified : its size, and the time of its last change in nanoseconds.
+    """
 
     name: str
     path: Path
@@ -135,7 +142,13 @@ class Portion:
 
 
 def find_images(folder: Path, root: Path) -> list[ImageFile]:
-    """The image files in a folder and the folders in it, sorted by name; hidden files are passed over."""
+    """Return the image files in a folder and its subfolders, sorted by name; hidden files are passed over.
+
+    Parameters
+    ----------
+    folder : to search.
+    root : folder that names are relative to.
+    """
     files = []
     for place, _, names in os.walk(folder, followlinks=True):
         for name in names:
@@ -214,7 +227,17 @@ def decode_all(
     progress: bool | Report | None = None,
     title: str = "decoding images",
 ) -> ImageStore:
-    """Decode the files into memory, with one portion beside the store at any time."""
+    """Decode images into memory.
+
+    Parameters
+    ----------
+    files : in the order of the rows.
+    classes : names.
+    size : height and width that images are resized to.
+    workers : number of threads; one per core by default.
+    progress : see :class:`toporo.progress.Progress`.
+    title : of the progress.
+    """
     pixels = np.empty((len(files), size, size, 3), dtype=np.uint8)
     digest, done = hashlib.sha256(), 0
     for portion in decode_portions(files, size, workers=workers, progress=progress, title=title):
@@ -323,9 +346,13 @@ def load_packed(
     progress: bool | Report | None = None,
     title: str = "packing images",
 ) -> ImageStore:
-    """The images of these files from a packed folder, which is made first if it is absent, stale or corrupt.
+    """Return the images of these files from a packed folder, which is made first if it is absent, stale or corrupt.
 
-    ``verify=True`` computes the sha256 of the pixels even if it was found right before.
+    Parameters
+    ----------
+    folder : packed, or to be.
+    files, classes, size, workers, progress, title : as for :func:`decode_all`.
+    verify : compute the sha256 of the pixels even if it was right before.
     """
     place = Path(folder)
     problem = "nothing there yet"

@@ -50,7 +50,12 @@ class Crops(NamedTuple):
 
 
 def unit_range(x: Tensor) -> Tensor:
-    """Scale images from 0…255 to [0, 1] without changing them, for evaluation."""
+    """Scale images from 0…255 to [0, 1], for evaluation.
+
+    Parameters
+    ----------
+    x : ``(n, 3, height, width)``.
+    """
     _check_images(x)
     return x.float().div_(255.0)
 

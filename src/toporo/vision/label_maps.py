@@ -74,19 +74,34 @@ def count_pixels(predicted: Tensor, y: Tensor, codes: Tensor, m: int) -> Tensor:
 
 
 def iou(counts: Tensor) -> Array:
-    """Intersection over union of class 1, by group; NaN for a group without true and predicted pixels of it."""
+    """Return intersection over union of class 1 by group; NaN for groups without true and predicted pixels of it.
+
+    Parameters
+    ----------
+    counts : sums of :func:`count_pixels`.
+    """
     tp, fp, fn, _ = counts
     return _ratio(tp, tp + fp + fn)
 
 
 def f1(counts: Tensor) -> Array:
-    """Harmonic mean of precision and recall of class 1, by group; NaN where :func:`iou` is."""
+    """Return the harmonic mean of precision and recall of class 1 by group; NaN where :func:`iou` is.
+
+    Parameters
+    ----------
+    counts : sums of :func:`count_pixels`.
+    """
     tp, fp, fn, _ = counts
     return _ratio(2 * tp, 2 * tp + fp + fn)
 
 
 def accuracy(counts: Tensor) -> Array:
-    """Fraction of labelled pixels with the right class, by group; NaN for a group without labelled pixels."""
+    """Return the fraction of labelled pixels with the right class by group; NaN for groups without labelled pixels.
+
+    Parameters
+    ----------
+    counts : sums of :func:`count_pixels`.
+    """
     tp, _, _, tn = counts
     return _ratio(tp + tn, counts.sum(0))
 
