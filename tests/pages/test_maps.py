@@ -170,13 +170,12 @@ def test_a_graph_shows_sizes_as_areas_and_test_groups_as_squares() -> None:
     sizes = {"a": 0.0, "b": 1.0}
     figure = graph_chart(LINE, {"": {"a": 1.0, "b": 2.0}}, "loss", squares={"e"}, sizes=sizes, ringed={"e"})
     ax = figure.axes[0]
-    circles, squares, rings = ax.collections[1:]
-    assert [len(np.asarray(marks.get_offsets())) for marks in (circles, squares, rings)] == [4, 1, 1]
-    largest, *others = circles.get_sizes()  # small nodes on top
-    assert largest > max(others)
-    assert np.asarray(circles.get_offsets())[0].tolist() == list(layout(LINE)["b"])
-    assert to_hex(squares.get_edgecolor()[0]) == TEST_COLOR
-    assert np.asarray(rings.get_offsets())[0].tolist() == list(layout(LINE)["e"])
+    nodes = {line.get_gid()[-1]: line for line in ax.lines}  # type: ignore[index]
+    assert [name for name, node in nodes.items() if node.get_marker() == "s"] == ["e"]
+    assert max(nodes, key=lambda name: nodes[name].get_markersize()) == "b"
+    assert nodes["e"].get_markeredgecolor() == TEST_COLOR
+    (ring,) = ax.collections[1:]
+    assert np.asarray(ring.get_offsets())[0].tolist() == list(layout(LINE)["e"])
     assert {text.get_text() for text in ax.texts} == set("abcde")
     names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert names == ["trained on", "not trained on", "no rows in training", "ring: outside of what validation has seen"]

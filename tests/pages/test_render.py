@@ -7,13 +7,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 from jinja2 import UndefinedError
-from matplotlib.colors import to_hex, to_rgb
 
 from tests.pages.page import Page
 from toporo.pages.charts import COLORS
 from toporo.pages.render import Section, night_colors, render
 from toporo.pages.table import LONG, Table
-from toporo.topology.draw import LABEL_COLORS, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR
+from toporo.topology.draw import OTHER_COLOR, TEST_COLOR, TRAIN_COLOR
 
 #: Linear RGB as seen without one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1).
 BLIND = {
@@ -58,17 +57,3 @@ def test_colours_differ_in_both_modes_whatever_cones_are_missing(colors: tuple[s
     for shown in (colors, [night_colors()[color] for color in colors]):
         apart = {pair: np.linalg.norm(np.subtract(*(seen(c, cones) for c in pair))) for pair in combinations(shown, 2)}
         assert min(apart.values()) > 15, min(apart, key=apart.__getitem__)
-
-
-def luminance(color: str) -> float:
-    """Return the relative luminance of WCAG 2."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
-
-
-@pytest.mark.parametrize("fill", [TRAIN_COLOR, TEST_COLOR, OTHER_COLOR])
-def test_names_on_nodes_can_be_read_in_both_modes(fill: str) -> None:
-    text = to_hex(LABEL_COLORS[fill])
-    for colors in ((fill, text), tuple(night_colors().get(color, color) for color in (fill, text))):
-        dark, light = sorted(map(luminance, colors))
-        assert (light + 0.05) / (dark + 0.05) >= 4.5

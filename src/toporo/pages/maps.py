@@ -18,22 +18,8 @@ from toporo.errors import DataError
 from toporo.pages.charts import canvas, color_bar, color_scale, drawn, key, mark, part_of, readable
 from toporo.pages.outlines import load_outlines
 from toporo.pages.svg import WIDTH
-from toporo.text import short_name
-from toporo.topology.draw import (
-    DARK,
-    EDGE_COLOR,
-    FIRM_COLOR,
-    OTHER_COLOR,
-    TEST_COLOR,
-    Point,
-    add_hits,
-    as_map,
-    known_places,
-    layout,
-    mark_group,
-)
+from toporo.topology.draw import FIRM_COLOR, OTHER_COLOR, TEST_COLOR, draw_nodes, edge_handles, layout, mark_group
 from toporo.topology.graph import GroupGraph
-from toporo.topology.labels import NodeNames
 from toporo.topology.states import STATES
 from toporo.types import Name
 
@@ -46,8 +32,8 @@ VALUE_COLORS, ERROR_COLORS = part_of("YlGnBu", 0.12, 1.0), part_of("YlOrRd", 0.1
 SIGNED_COLORS = part_of("RdBu_r", 0.06, 0.94)
 #: Share of the values that a signed colour scale spans, so a few outliers do not decide it.
 NEARLY_ALL = 0.95
-#: Groups whose names are written on small graphs too.
-FEW = 15
+#: Groups whose names are written on small graphs too, and the area of a ring in square points.
+FEW, RING = 15, 380.0
 #: Description of groups without validation evidence.
 OUTSIDE = "outside of what validation has seen"
 
@@ -81,23 +67,24 @@ def graph_chart(
     columns = 1 if len(panels) <= 2 else 2
     values = [value for by_group in panels.values() for value in by_group.values()]
     norm, cmap = (_signed_scale(values), SIGNED_COLORS) if signed else (color_scale(values), ERROR_COLORS)
-    at = layout(graph)
+    squares, ringed, valued = ({*squares} & {*graph.names}, {*ringed} & {*graph.names}, set().union(*panels.values()))
+    named = columns == 1 or len(graph) <= FEW
     figure, axes = canvas(4.0 if len(panels) == 1 else 0.4 + 0.75 * WIDTH / columns, len(panels), columns=columns)
     for ax, (title, by_group) in zip(axes, panels.items(), strict=True):
-        if known_places(graph):
-            as_map(ax)
-        colors = {name: to_hex(cmap(norm(value))) for name, value in by_group.items()}
-        _draw_groups(ax, graph, at, colors, squares, sizes or {}, ringed, 1.0 / columns)
+        colors = dict.fromkeys(squares, "#ffffff") | {name: to_hex(cmap(norm(v))) for name, v in by_group.items()}
+        draw_nodes(graph, ax, colors, squares=squares, sizes=sizes, labels=named, scale=1.0 / columns)
+        for x, y in (at for name, at in layout(graph).items() if name in ringed):
+            ax.scatter(x, y, RING / columns, "none", edgecolor=FIRM_COLOR, linewidth=1.0, ls="--", zorder=5)
         ax.set_title(title, fontsize=9)
     color_bar(figure, norm, cmap, label, values, axes)
-    valued = {name for by_group in panels.values() for name in by_group}
-    hollow = "#d1d5db" if valued & set(squares) else "white"
-    bare = [name for name in graph.names if name not in valued and name not in squares]
     handles = [mark("trained on", mfc="#d1d5db", mec="#374151")]
-    handles += [mark("not trained on", "s", mfc=hollow, mec=TEST_COLOR)] * any(n in squares for n in graph.names)
-    handles += [mark("no rows in training", color=OTHER_COLOR)] * bool(bare)
-    handles += [mark(f"ring: {OUTSIDE}", "", color=DARK, lw=0.9, ls="--")] * any(n in ringed for n in graph.names)
-    key(figure, handles)
+    if squares:
+        handles.append(mark("not trained on", "s", mfc="#d1d5db" if valued & squares else "white", mec=TEST_COLOR))
+    if valued | squares < {*graph.names}:
+        handles.append(mark("no rows in training", color=OTHER_COLOR))
+    if ringed:
+        handles.append(mark(f"ring: {OUTSIDE}", "", color=FIRM_COLOR, lw=0.9, ls="--"))
+    key(figure, [*handles, *edge_handles(graph)])
     return figure
 
 
@@ -106,45 +93,6 @@ def _signed_scale(values: Sequence[float]) -> Normalize:
     sizes = np.abs(values)
     most = float(np.quantile(sizes, NEARLY_ALL)) or float(sizes.max()) or 1.0
     return Normalize(-most, most)
-
-
-def _draw_groups(
-    ax: Axes,
-    graph: GroupGraph,
-    at: Mapping[Any, Point],
-    colors: Mapping[Any, str],
-    squares: Collection[object],
-    sizes: Mapping[Any, float],
-    ringed: Collection[object],
-    scale: float,
-) -> None:
-    """Draw edges, groups in their colours, and the names that fit; ``scale`` multiplies the area of a node."""
-    lines = [[at[a], at[b]] for a, b in graph.edges]
-    ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.8, alpha=0.7, zorder=1))
-    base = scale * (240.0 if len(graph) <= 20 else 110.0 if len(graph) <= 80 else 60.0)
-    largest = max(sizes.values(), default=0.0) or 1.0
-    areas = {name: base * (0.6 if name in colors else 0.5 if name in squares else 0.3) for name in graph.names}
-    areas |= {name: base * (0.25 + 2.75 * size / largest) for name, size in sizes.items()}
-    order = sorted(graph.names, key=lambda name: -areas[name])  # small nodes on top of large ones
-
-    def scatter(names: Sequence[Any], **style: Any) -> None:
-        if names:
-            ax.scatter(*np.array([at[name] for name in names], dtype=np.float64).T, **({"zorder": 2} | style))
-
-    for names, plain, looks in (
-        ([n for n in order if n not in squares], OTHER_COLOR, {"edgecolor": "#374151", "linewidth": 0.6}),
-        ([n for n in order if n in squares], "#ffffff", {"edgecolor": TEST_COLOR, "linewidth": 1.5, "marker": "s"}),
-    ):
-        scatter(names, s=[areas[name] for name in names], c=[colors.get(name, plain) for name in names], **looks)
-    rings = [name for name in graph.names if name in ringed]
-    scatter(rings, s=1.6 * base, c="none", edgecolor=DARK, linewidth=1.0, ls="--", zorder=5)
-    ax.margins(0.1)
-    reach = {name: math.sqrt(areas[name]) / 2 for name in graph.names}
-    if len(graph) <= FEW or scale == 1.0:
-        texts = {name: short_name(name, 24 if len(graph) <= 20 else 18) for name in order}
-        NodeNames(ax, at, reach, texts, graph.edges, size=7.5)
-    add_hits(ax, at, reach)
-    ax.set_axis_off()
 
 
 # ---------------------------------------------------------------- the states

@@ -1,4 +1,4 @@
-"""Labels of nodes that never overlap: each on or beside its node, or hidden."""
+"""Names of nodes that never overlap: each beside its node, or hidden."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from matplotlib.transforms import Bbox
 from toporo.text import sign_width
 from toporo.types import Array
 
-DARK = "#111827"
-#: Points between a node and its name, and kept free around a name.
-GAP, ROOM = 1.5, np.array([2.0, 0.5])
+#: Size of names, the room between a node and its name, and that around a name, in points.
+SIZE, GAP, ROOM = 7.5, 1.5, np.array([2.0, 0.5])
+COLOR = "#111827"
 #: The first names rather cover nodes than being hidden; names beyond the most are not tried.
 FIRST, MOST = 15, 300
 #: Sides and corners of a node, the best first; alignments of a name that stands there.
@@ -29,33 +29,33 @@ ACROSS, UP = {-1: "right", 0: "center", 1: "left"}, {-1: "top", 0: "center_basel
 class NodeNames(Artist):
     """Names of nodes, placed anew whenever their axes are drawn, because what fits depends on the size of the picture.
 
-    A name stands on its node if it fits, else on the side of its node that faces away from the neighbours. The most
-    important name is placed first; a name without room is hidden.
+    A name stands on the side of its node that faces away from the neighbours. The most important name is placed first;
+    a name without room is hidden.
 
     Parameters
     ----------
     ax : the axes.
     at : places of all nodes.
     reach : radius of each node in points.
-    texts : names by node, the most important first. Nodes may be left out.
+    texts : names by node, the most important first.
     edges : pairs of nodes.
-    size : of the text, in points.
-    on : color of a name on its node, by node; None: all names stand beside their nodes.
     """
 
     def __init__(
-        self, ax: Axes, at: Mapping[Any, Any], reach: Mapping[Any, float], texts: Mapping[Any, str],
-        edges: Iterable[tuple[Any, Any]], *, size: float, on: Mapping[Any, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        ax: Axes,
+        at: Mapping[Any, Any],
+        reach: Mapping[Any, float],
+        texts: Mapping[Any, str],
+        edges: Iterable[tuple[Any, Any]],
+    ) -> None:
         super().__init__()
-        self._ax, self._at, self._reach, self._edges, self._on = ax, at, reach, list(edges), on or {}
+        self._ax, self._at, self._reach, self._edges = ax, at, reach, list(edges)
+        style: dict[str, Any] = {"textcoords": "offset points", "size": SIZE, "color": COLOR, "zorder": 4}
         self._texts: dict[Any, Text] = {}
         for name, text in islice(texts.items(), MOST):
-            self._texts[name] = ax.annotate(text, at[name], (0, 0), textcoords="offset points", zorder=4, size=size,
-                                            annotation_clip=False)  # fmt: skip
+            self._texts[name] = ax.annotate(text, at[name], (0, 0), annotation_clip=False, **style)
             self._texts[name].set_in_layout(False)
-        if ax.get_autoscale_on():
-            ax.margins(0.16, 0.1)
         self.set_zorder(-100.0)  # names are placed before anything is drawn
         self.set_in_layout(False)
         ax.add_artist(self)
@@ -73,9 +73,8 @@ class NodeNames(Artist):
         taken: list[Bbox] = []
         for number, (name, text) in enumerate(self._texts.items()):
             size = _extent(text, renderer, pixels)
-            on = name in self._on and np.hypot(*size) <= 2 * pixels * self._reach[name]
-            sides = [(0, 0)] if on else sorted(SIDES, key=lambda side: round(_cost(side, towards[name]), 3))
-            others = [] if on else [box for other, box in nodes.items() if other != name]
+            sides = sorted(SIDES, key=lambda side: round(_cost(side, towards[name]), 3))
+            others = [box for other, box in nodes.items() if other != name]
             text.set_visible(False)
             for boxes, side in product(([*taken, *others], taken)[: 1 + (number < FIRST)], sides):
                 away = (self._reach[name] + GAP) * np.array(side) * (0.8 if all(side) else 1.0)
@@ -83,18 +82,17 @@ class NodeNames(Artist):
                 box = Bbox([low - pixels * ROOM, low + size + pixels * ROOM])
                 inside = np.all(box.min >= frame.min) and np.all(box.max <= frame.max)
                 if inside and not box.count_overlaps(boxes):
-                    color = self._on[name] if on else DARK
-                    text.set(position=away, ha=ACROSS[side[0]], va=UP[side[1]], color=color, visible=True)
+                    text.set(position=away, ha=ACROSS[side[0]], va=UP[side[1]], visible=True)
                     taken.append(box)
                     break
 
 
 def _extent(text: Text, renderer: Any, pixels: float) -> Array:
-    """Width and height of a text in pixels, with the width that a browser gives to signs which the font may lack."""
+    """Return the size of a text in pixels, with the width that a browser gives to signs which the font may lack."""
     text.set_visible(True)  # a hidden text has no width
     extent = Text.get_window_extent(text, renderer)
     broad = sum(sign_width(sign) == 2 for sign in text.get_text())
-    return np.array([extent.width + 0.4 * pixels * float(text.get_fontsize()) * broad, extent.height])
+    return np.array([extent.width + 0.4 * pixels * SIZE * broad, extent.height])
 
 
 def _cost(side: tuple[int, int], towards: Array) -> float:

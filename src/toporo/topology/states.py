@@ -38,11 +38,6 @@ def state_codes(names: Iterable[Name]) -> dict[Name, str]:
     return codes if enough and len(set(codes.values())) == len(codes) else {}
 
 
-def state_places(names: Iterable[Name]) -> dict[Name, tuple[float, float]]:
-    """Return the places of groups that are states; empty if the groups are not states, see :func:`state_codes`."""
-    return {name: STATES[code][1:] for name, code in state_codes(names).items()}
-
-
 def _plain(name: str) -> str:
     """Remove case, punctuation and repeated spaces."""
     for sign in "._-,":
