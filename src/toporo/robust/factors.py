@@ -6,8 +6,7 @@ Group e with inputs :math:`X_e`, targets :math:`Y_e` and row weights :math:`W_e`
 
 :class:`GroupFactors` keeps :math:`R_e`, :math:`Q_e^\top W_e^{1/2} Y_e` and the squares of Y that no coefficients
 explain. Counts, means, scatter and Gram matrices are views of these. Factors of two sets of rows give those of both:
-means are combined as by Chan, Golub & LeVeque (1983), and R is that of the stacked triangles (TSQR; Demmel et al.
-2012), so rows are read once, in portions, and never kept.
+R is that of the stacked triangles (TSQR; Demmel et al. 2012), so rows are read once, in portions, and never kept.
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ class GroupFactors:
     groups : in the order of the arrays.
     columns : names of the inputs.
     rows, squares : number of rows, and the sum of their squared weights, (m,).
-    roots : R, (m, d + 1, d + 1). A root of the same Gram matrix that is not triangular is as good.
+    roots : R, (m, d + 1, d + 1). Any root of the same Gram matrix will do whose first column is zero from its second
+        entry on.
     targets : :math:`Q^\top W^{1/2} Y`, (m, d + 1, k).
     residual : weighted squares of Y that no coefficients explain, (m, k).
     """
@@ -118,42 +118,22 @@ class GroupFactors:
         sizes = np.bincount(ids.codes, minlength=m)
         owner, batches = _batches(ids.codes, sizes, d + y.shape[1] + 1)
 
-        def factor(batch: tuple[Any, npt.NDArray[np.intp]]) -> tuple[Array, ...]:
+        def factor(batch: tuple[Any, npt.NDArray[np.intp]]) -> tuple[Array, Array]:
             members = batch[1]
-            z = np.concatenate([x[members], y[members]], axis=2, dtype=np.float64)
-            return _combine(np.where(members >= 0, plain[members], 0.0), z, d)
+            rows = np.concatenate([x[members], y[members]], axis=2, dtype=np.float64)
+            return _factor(np.where(members >= 0, plain[members], 0.0), rows, d)
 
         in_order = np.argsort(np.concatenate([spans for spans, _ in batches]))
         found = zip(*for_each(batches, factor, n), strict=True)
-        parts = tuple(np.concatenate(arrays)[in_order] for arrays in found)
-        if len(owner) > m:  # long groups were factored in several spans
-            split = np.split(np.arange(len(owner)), np.flatnonzero(np.diff(owner)) + 1)
-            joined = zip(*(_join([part[spans] for part in parts], d) for spans in split), strict=True)
-            parts = tuple(np.concatenate(arrays) for arrays in joined)
+        by_span, left = (np.concatenate(parts)[in_order] for parts in found)
+        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        whole, residual = by_span[first], np.add.reduceat(left, first)
+        for group in np.flatnonzero(np.diff(first, append=len(owner)) > 1):  # long groups were factored in spans
+            stacked = by_span[owner == group].reshape(1, -1, by_span.shape[2])
+            (whole[group],), (more,) = _triangle(stacked, d + 1)
+            residual[group] += more
         squares = np.asarray(np.bincount(ids.codes, plain**2, minlength=m), dtype=np.float64)
-        return cls._assembled(ids.groups, tuple(range(d)), sizes.astype(np.float64), squares, *parts)
-
-    @classmethod
-    def _assembled(
-        cls,
-        groups: Groups,
-        columns: Sequence[Hashable],
-        rows: Array,
-        squares: Array,
-        mass: Array,
-        means: Array,
-        inner: Array,
-        residual: Array,
-    ) -> GroupFactors:
-        """Put the row of the means over the factors of centred rows."""
-        d = len(columns)
-        whole = np.zeros((len(mass), d + 1, 1 + means.shape[1]))
-        whole[:, 0, 0] = 1.0
-        whole[:, 0, 1:] = means
-        whole[:, 0] *= np.sqrt(mass)[:, None]
-        whole[:, 1:, 1:] = inner
-        roots, targets = (np.ascontiguousarray(part) for part in (whole[..., : d + 1], whole[..., d + 1 :]))
-        return cls(groups, tuple(columns), rows, squares, roots, targets, residual)
+        return cls(ids.groups, tuple(range(d)), sizes.astype(np.float64), squares, *_parts(whole, d), residual)
 
     # ------------------------------------------------------------ views
 
@@ -235,13 +215,10 @@ class GroupFactors:
         shared, d = np.flatnonzero((a.rows > 0) & (b.rows > 0)), len(columns)
         step = max(1, CELLS // (2 * d + 2) ** 2)
         for some in np.split(shared, range(step, len(shared), step)):
-            whole = [np.concatenate([part.roots[some], part.targets[some]], axis=2) for part in (a, b)]
-            mass = np.stack([part[:, 0, 0] ** 2 for part in whole], axis=1)
-            means = np.stack([part[:, 0, 1:] / part[:, 0, :1] for part in whole], axis=1)
-            both = _combine(mass, means, d, np.concatenate([part[:, 1:, 1:] for part in whole], axis=1))
-            merged = self._assembled(groups, columns, a.rows, a.squares, *both)
-            sums["roots"][some], sums["targets"][some] = merged.roots, merged.targets
-            sums["residual"][some] += merged.residual
+            stacked = [np.concatenate([part.roots[some], part.targets[some]], axis=2) for part in (a, b)]
+            whole, left = _triangle(np.concatenate(stacked, axis=1), d + 1)
+            sums["roots"][some], sums["targets"][some] = _parts(whole, d)
+            sums["residual"][some] += left
         return GroupFactors(groups, columns, **sums)
 
     def _embed(self, groups: Groups, columns: Sequence[Hashable]) -> GroupFactors:
@@ -277,11 +254,10 @@ class GroupFactors:
         columns : names of the new inputs.
         matrix : A, (new inputs, inputs).
         """
-        rows = np.concatenate([self.roots[:, 1:, 1:] @ matrix.T, self.targets[:, 1:]], axis=2)
-        inner, left = _triangle(rows, len(matrix))
-        means = np.concatenate([self.means @ matrix.T, self.target_means], axis=1)
-        residual = self.residual + left
-        return self._assembled(self.groups, columns, self.rows, self.squares, self.mass, means, inner, residual)
+        rows = np.concatenate([self.roots[:, :, :1], self.roots[:, :, 1:] @ matrix.T, self.targets], axis=2)
+        whole, left = _triangle(rows, len(matrix) + 1)
+        roots, targets = _parts(whole, len(matrix))
+        return replace(self, columns=tuple(columns), roots=roots, targets=targets, residual=self.residual + left)
 
     def scaled(self, center: Array, scale: Array) -> GroupFactors:
         """Return the factors of inputs and targets less ``center`` over ``scale``, both (d + k,)."""
@@ -327,32 +303,32 @@ def _batches(
     return owner, batches
 
 
-def _join(spans: Sequence[Array], d: int) -> tuple[Array, ...]:
-    """Combine the weights, means, factors and unexplained squares of the spans of one group."""
-    mass, means, inner, residual = spans
-    if len(mass) == 1:
-        return mass, means, inner, residual
-    total, mean, root, left = _combine(mass[None], means[None], d, inner.reshape(1, -1, inner.shape[2]))
-    return total, mean, root, left + residual.sum(axis=0)
-
-
-def _combine(mass: Array, means: Array, d: int, roots: Array | None = None) -> tuple[Array, Array, Array, Array]:
-    """Combine parts of groups, each a row or a set of rows.
+def _factor(weights: Array, rows: Array, d: int) -> tuple[Array, Array]:
+    """Factor the rows of each group, which are overwritten.
 
     Parameters
     ----------
-    mass, means : weight and means of [x, y] of each part, (groups, parts) and (groups, parts, d + k).
+    weights, rows : (groups, rows), and [x, y] of each, (groups, rows, d + k).
     d : number of inputs.
-    roots : stacked factors of the centred rows of the parts, (groups, any, d + k); none of single rows.
 
-    Returns the weight, means, factors of the centred rows and unexplained squares of each group.
+    Returns R and Q'y side by side, (groups, d + 1, 1 + d + k), and the squares left, (groups, k).
     """
-    total = mass.sum(axis=1)
+    mass = weights.sum(axis=1)
     with np.errstate(over="ignore", invalid="ignore"):  # the result is checked
-        mean = np.einsum("gn,gnj->gj", mass, means) / total[:, None]
-        rows = means - mean[:, None]
-        rows *= np.sqrt(mass)[:, :, None]
-    return total, mean, *_triangle(rows if roots is None else np.concatenate([roots, rows], axis=1), d)
+        means = np.einsum("gn,gnj->gj", weights, rows) / mass[:, None]
+        rows -= means[:, None]
+        rows *= np.sqrt(weights)[:, :, None]
+    whole = np.zeros((len(rows), d + 1, 1 + rows.shape[2]))
+    whole[:, 0, 0] = 1.0
+    whole[:, 0, 1:] = means
+    whole[:, 0] *= np.sqrt(mass)[:, None]
+    whole[:, 1:, 1:], left = _triangle(rows, d)
+    return whole, left
+
+
+def _parts(whole: Array, d: int) -> tuple[Array, Array]:
+    """Split what is side by side: R and Q'y."""
+    return np.ascontiguousarray(whole[..., : d + 1]), np.ascontiguousarray(whole[..., d + 1 :])
 
 
 def _triangle(rows: Array, d: int) -> tuple[Array, Array]:
