@@ -66,10 +66,26 @@ class Ranks:
         return dict(zip(rows, self.join_rows(*rows.values()), strict=True))
 
     def join_rows(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """Return the rows of all ranks in one message."""
-        counts = self._counts(len(parts[0]), parts[0].device)
-        joined: tuple[Tensor, ...] = _JoinedRows.apply(self, counts, *parts)  # type: ignore[no-untyped-call]  # torch's
-        return joined
+        """Return the rows of all ranks in one message, as bytes, so that parts can be of any type."""
+        n = len(parts[0])
+        counts = self._counts(n, parts[0].device)
+        as_bytes = [part.detach().reshape(n, -1).contiguous().view(torch.uint8) for part in parts]
+        message = torch.cat(as_bytes, dim=1)
+        message = torch.cat([message, message.new_zeros(max(counts) - n, message.shape[1])])  # of equal lengths
+        messages = message.new_empty(self.size, *message.shape)
+        dist.all_gather(list(messages.unbind()), message, group=self.group)
+        rows = torch.cat([of_rank[:count] for of_rank, count in zip(messages, counts, strict=True)])
+        pieces = torch.split(rows, [piece.shape[1] for piece in as_bytes], dim=1)
+        start = sum(counts[: self.rank])
+        joined = []
+        for part, piece in zip(parts, pieces, strict=True):
+            whole = piece.contiguous().view(part.dtype).reshape(len(rows), *part.shape[1:])
+            if part.requires_grad:
+                own = part.view_as(part)
+                own.register_hook(lambda slope: slope * self.size)  # type: ignore[no-untyped-call]  # torch's
+                whole = torch.cat([whole[:start], own, whole[start + n :]])
+            joined.append(whole)
+        return tuple(joined)
 
     def _counts(self, n: int, device: torch.device) -> list[int]:
         """Number of rows of each rank, exchanged between hosts if possible, which does not wait for a device."""
@@ -100,33 +116,6 @@ class Ranks:
             "an objective that trains over ranks cannot be pickled, because its process group exists in this process "
             "only: save objective.state_dict()."
         )
-
-
-class _JoinedRows(torch.autograd.Function):
-    """Rows of all ranks. All parts of a row are sent together, as bytes, so they can be of any type."""
-
-    @staticmethod
-    def forward(ctx: Any, ranks: Ranks, counts: list[int], *parts: Tensor) -> tuple[Tensor, ...]:
-        n, most = counts[ranks.rank], max(counts)
-        ctx.size, ctx.start, ctx.count = ranks.size, sum(counts[: ranks.rank]), n
-        as_bytes = [part.detach().reshape(n, -1).contiguous().view(torch.uint8) for part in parts]
-        message = torch.cat(as_bytes, dim=1)
-        message = torch.cat([message, message.new_zeros(most - n, message.shape[1])])  # ranks send equal lengths
-        messages = message.new_empty(ranks.size, *message.shape)
-        dist.all_gather(list(messages.unbind()), message, group=ranks.group)
-        rows = torch.cat([of_rank[:count] for of_rank, count in zip(messages, counts, strict=True)])
-        pieces = torch.split(rows, [piece.shape[1] for piece in as_bytes], dim=1)
-        joined = tuple(
-            piece.contiguous().view(part.dtype).reshape(len(rows), *part.shape[1:])
-            for piece, part in zip(pieces, parts, strict=True)
-        )
-        ctx.mark_non_differentiable(*[part for part in joined if not part.is_floating_point()])
-        return joined
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Any, ...]:
-        rows = slice(ctx.start, ctx.start + ctx.count)
-        return None, None, *(None if slope is None else slope[rows] * ctx.size for slope in slopes)
 
 
 def _require_same(first: Record, other: Record, rank: int) -> None:
