@@ -65,12 +65,3 @@ def test_within_caps_it_is_the_nearest_point(array, values, seed, room):
         middle = (low + high) / 2
         low, high = (middle, high) if np.clip(values - middle, 0, caps).sum() > 1 else (low, middle)
     assert_allclose(projected, np.clip(values - low, 0, caps), atol=1e-9)
-
-
-def test_caps_that_never_bite_change_nothing(array):
-    values = np.random.default_rng(0).normal(size=(5, 7))
-    assert_allclose(
-        np.asarray(project_capped(array(values), array(np.ones(7)))),
-        np.asarray(project_simplex(array(values))),
-        atol=1e-15,
-    )

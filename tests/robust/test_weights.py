@@ -4,7 +4,6 @@ import inspect
 import math
 import warnings
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -140,12 +139,6 @@ def test_mirror_survives_any_loss(array, large):
 # ---------------------------------------------------------------- exact and the pinned limit
 
 
-@pytest.mark.parametrize("name", ["ascent", "exact", "mirror"])
-def test_an_infinite_penalty_pins_q_to_the_prior(array, name):
-    found = rule_named(name, penalty=math.inf)(array(Q), array(LOSSES), array(PRIOR))
-    assert_array_equal(np.asarray(found), PRIOR)
-
-
 # ---------------------------------------------------------------- constrained
 
 
@@ -185,32 +178,12 @@ def test_constrained_at_its_ends(array, divergence, losses, radius, expected):
     assert_allclose(np.asarray(found), expected, atol=1e-15)
 
 
-@st.composite
-def nasty_problems(draw):
-    """``(losses, prior, radius)`` with equal and nearly equal losses, groups without prior, and any scale."""
-    m = draw(st.integers(2, 9))
-    shares = draw(st.lists(st.sampled_from([0.0, 1e-9, 0.1, 0.1, 0.5, 3.0]), min_size=m, max_size=m))
-    assume(sum(shares) > 0.05)
-    levels = st.one_of(st.integers(-2, 2).map(float), st.floats(-2, 2), st.sampled_from([2.0 - 1e-9, 2.0 - 1e-13]))
-    losses = np.array(draw(st.lists(levels, min_size=m, max_size=m)))
-    scale, radius = draw(st.sampled_from([1.0, 1e-150, 1e150])), 10.0 ** draw(st.floats(-10, 0.5))
-    return scale * losses, np.array(shares) / sum(shares), radius
-
-
-@LAW
-@given(problem=nasty_problems())
-def test_constrained_l2_stays_inside_and_uses_the_whole_radius(array, problem):
-    losses, prior, radius = problem
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = np.asarray(constrained_response(array(losses), array(prior), radius))
-    assert (found >= 0).all()
-    assert_allclose(found.sum(), 1, rtol=1e-14)
-    used = DIVERGENCES["l2"].value(found, prior)
-    assert used <= radius * (1 + 1e-12)
-    # Either the radius binds, or all weight is on losses that nothing tells from the largest.
-    lags = (losses.max() - losses) / max(np.ptp(losses), 1e-300)
-    assert used >= radius * (1 - 1e-6) - 1e-15 or found @ lags <= 1e-12
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+def test_constrained_weights_do_not_depend_on_the_unit_of_losses(array, divergence, scale):
+    prior, losses = array([0.4, 0.0, 0.5, 0.1]), np.array([1.0, 2.0, 2.0, -3.0])
+    found = [constrained_response(array(unit * losses), prior, 0.05, divergence) for unit in (1.0, scale)]
+    assert_allclose(*map(np.asarray, found), atol=1e-12)
 
 
 def test_one_prior_serves_many_losses_and_the_other_way_round(array):
