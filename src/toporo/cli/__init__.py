@@ -40,7 +40,7 @@ OWN = {
     "report": "Write one page about a model: its groups, weights and losses.",
     "topology": "Learn from a table which groups are related.",
     "reproduce": "Run one of the paper's tables: every method, honest controls, the paper's figures beside.",
-    "theory": "Watch the paper's three theorems at work on DG-15.",
+    "theory": "Check the paper's three theorems on DG-15.",
     "data": "The benchmarks' data: what there is, getting it, checking it.",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,13 +36,13 @@ def theory(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Watch the paper's three theorems at work on DG-15.
+    """Check the paper's three theorems on DG-15.
 
-    Theorem 1: the duality gap of projected SGD against its bound. Theorem 2: how
-    near a network in training is to a stationary point, and both sides of our own
-    bound where its constants are known. Theorem 3: what bounds the risk in unseen
-    groups, term by term. Writes theory.json, figures/*.svg and report.html (one
-    file, opens offline).
+    Theorem 1: the duality gap of projected SGD and its bound. Theorem 2: the
+    distance of a network in training from a stationary point, and both sides of
+    our bound on a problem whose constants are known. Theorem 3: a bound on the
+    risk in unseen groups, term by term. Writes theory.json, figures/*.svg and
+    report.html (one file, opens offline).
 
     Example: toporo theory --quick --out runs/theory
     """
@@ -61,15 +62,17 @@ def theory(
 
 
 def _settings(seeds: int | None, quick: bool) -> StudySettings:
-    if quick:
-        return StudySettings.quick() if seeds is None else StudySettings.quick(seeds)
-    return StudySettings() if seeds is None else StudySettings(seeds=seeds, training_seeds=min(seeds, 3))
+    """Return the settings of the study, with as many seeds as were asked for."""
+    settings = StudySettings.quick() if quick else StudySettings()
+    if seeds is None:
+        return settings
+    return replace(settings, seeds=seeds, training_seeds=min(seeds, settings.training_seeds))
 
 
 def _check_folder(out: Path) -> None:
-    """Raise before the work where the results cannot be written."""
+    """Raise an error before the work if the results cannot be written."""
     if out.exists() and not out.is_dir():
-        raise SettingError(f"--out {out}: that is not a folder. Give the name of one; it is made if need be.")
+        raise SettingError(f"--out {out}: that is not a folder. Give the name of one; it need not exist.")
     parent = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise SettingError(f"--out {out}: {parent} cannot be written to. Choose another folder.")

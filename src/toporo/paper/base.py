@@ -21,6 +21,7 @@ from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, Predict, mean
 from toporo.paper.protocols import Protocol, Variant
 from toporo.registry import Registry
 from toporo.topology import Prior
+from toporo.types import Name
 
 if TYPE_CHECKING:
     from toporo.pages import Section
@@ -148,6 +149,8 @@ class Benchmark:
     others : further protocols by name.
     fetch : ``(folder, url=None)`` for ``toporo data get``: see :func:`toporo.paper.nclimdiv.fetch`.
     table : makes the files of ``toporo data table``, if the rows are a table.
+    near_to_far : the test groups in the order of their distance from the training groups; a benchmark with two classes
+        that has it is the one of ``toporo theory``.
     split : ``(data, seed, fraction)`` to the rows to train on and to validate on.
     summary : from a metric by test group to an evaluation's metrics; ``"test"`` is over all test groups, ``"by_group"``
         are the values it was computed from. Columns of the protocol name further ones.
@@ -170,6 +173,7 @@ class Benchmark:
     others: Mapping[str, Protocol] = field(default_factory=dict)
     fetch: Callable[..., None] | None = None
     table: Callable[[BenchmarkData], BenchmarkTable] | None = None
+    near_to_far: Callable[[BenchmarkData], Sequence[Name]] | None = None
     split: Callable[[BenchmarkData, int, float], Split] = random_split
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups
     priors: Mapping[str, Callable[[BenchmarkData], Prior]] = field(default_factory=dict)

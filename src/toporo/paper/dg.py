@@ -215,6 +215,11 @@ def _benchmark(
     )
 
 
+def near_to_far(loaded: BenchmarkData) -> list[Name]:
+    """Return the test groups by angle, which is by distance from the training groups if these are on one side."""
+    return sorted(loaded.test, key=loaded.about["angles"].__getitem__)
+
+
 def to_table(loaded: BenchmarkData) -> BenchmarkTable:
     """Return one point per row, with its class as ``label``."""
     data = loaded.data
@@ -411,6 +416,7 @@ for _spec in (DG15, DG60):
             how_to_get=_spec.how_to_get,
             files=_spec.file_states,
             table=to_table,
+            near_to_far=near_to_far if _spec.one_sided else None,
             sections=sections,
         )
     )

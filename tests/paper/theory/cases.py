@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 
 from toporo import Prior
-from toporo.data.grouped import GroupedData
+from toporo.data import GroupedData
 from toporo.paper import load_dataset
 from toporo.paper.theory import BallProblem
 from toporo.paper.theory.study import StudySettings, TheoryStudy, run_study
@@ -29,20 +28,21 @@ def blobs(rows: int = 6, features: int = 2, seed: int = 0) -> GroupedData:
 
 def problem(loss: str = "logistic", penalty: float = 1.0, ball_radius: float = 1.0, **data: int) -> BallProblem:
     """A problem with all of the prior on two of its three groups."""
-    return BallProblem.from_data(blobs(**data), loss=loss, ball_radius=ball_radius, penalty=penalty, prior=PRIOR)
+    return BallProblem(with_intercept(blobs(**data)), loss, penalty, ball_radius, PRIOR)
 
 
-def without_intercept(task: BallProblem) -> BallProblem:
-    """Drop the column of ones."""
-    return replace(task, x=task.x[:, :-1])
+def with_intercept(data: GroupedData) -> GroupedData:
+    """Add a column of ones."""
+    return GroupedData.from_arrays(np.column_stack([data.x, np.ones(len(data))]), data.y, data.ids)
 
 
 @functools.cache
 def spiral() -> GroupedData:
-    """DG-15's training groups, inputs in the unit ball, targets -1 and 1."""
+    """DG-15's training groups, inputs in the unit ball and an intercept, targets -1 and 1."""
     benchmark = load_dataset("dg15", source="generated")
     data = benchmark.data.select(benchmark.train)
-    return GroupedData.from_arrays(data.x / np.linalg.norm(data.x, axis=1).max(), 2.0 * data.y - 1.0, data.ids)
+    scaled = data.x / np.linalg.norm(data.x, axis=1).max()
+    return with_intercept(GroupedData.from_arrays(scaled, 2.0 * data.y - 1.0, data.ids))
 
 
 @functools.cache

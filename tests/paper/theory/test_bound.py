@@ -12,8 +12,8 @@ from scipy.stats import norm
 from sklearn.base import ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 
-from tests.paper.theory.cases import blobs, without_intercept
-from toporo.data.grouped import GroupedData
+from tests.paper.theory.cases import blobs
+from toporo.data import GroupedData
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.paper.theory import BallProblem, BoundBreakdown, bound, bound_breakdown
 from toporo.paper.theory.bound import classifier_distance, confidence_term, mixture_emd, rademacher
@@ -21,11 +21,11 @@ from toporo.topology import diffusion_emd
 
 WEIGHTS = {"g0": 0.5, "g1": 0.25, "g2": 0.25}
 Q = np.array([0.5, 0.25, 0.25])
-THETA = np.array([0.6, -0.3, 0.1])
+THETA = np.array([0.6, -0.3])
 
 
 def task(data: GroupedData, ball_radius: float = 1.0) -> BallProblem:
-    return BallProblem.from_data(data, loss="logistic", ball_radius=ball_radius)
+    return BallProblem(data, loss="logistic", ball_radius=ball_radius)
 
 
 def unseen(x: np.ndarray, y: object = (-1.0, 1.0)) -> GroupedData:
@@ -40,7 +40,7 @@ def small(**changes) -> BoundBreakdown:
 
 
 def weighted(data: GroupedData, q: np.ndarray = Q) -> np.ndarray:
-    return task(data).row_weights(q)[:, None] * task(data).x
+    return task(data).row_weights(q)[:, None] * data.x
 
 
 # ---------------------------------------------------------------- terms
@@ -72,7 +72,7 @@ def test_without_a_shift_the_bound_holds_for_a_model_fitted_to_noise() -> None:
         x, fresh = rng.normal(size=(60, 12)), rng.normal(size=(4000, 12))
         x, fresh = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, fresh))
         data = GroupedData.from_arrays(x, rng.choice([-1.0, 1.0], 60), ["a"] * 20 + ["b"] * 40)
-        problem = without_intercept(task(data, ball_radius=4.0))
+        problem = task(data, ball_radius=4.0)
         theta, rows = problem.solve(q, math.inf, 1e-9).point.theta[:, 0], problem.row_weights(q)
         empirical = rows @ np.clip(1.0 - data.x @ theta * data.y, 0.0, 1.0)
         true = np.clip(1.0 - fresh @ theta * rng.choice([-1.0, 1.0], 4000), 0.0, 1.0).mean()
@@ -132,7 +132,7 @@ def test_the_emd_of_a_mixture_is_the_groups_at_a_vertex_and_convex_between() -> 
 
 def test_the_breakdown_adds_up() -> None:
     data, breakdown = blobs(rows=10), small()
-    ramp = np.clip(1 - np.column_stack([data.x, np.ones(30)]) @ THETA * data.y, 0, 1)
+    ramp = np.clip(1 - data.x @ THETA * data.y, 0, 1)
     assert breakdown.empirical == pytest.approx(sum(q * ramp[data.codes == e].mean() for e, q in enumerate(Q)))
     assert breakdown.complexity == pytest.approx(2 * rademacher(weighted(data), 1.0, signs=200).value)
     assert breakdown.confidence == pytest.approx(confidence_term(Q, np.full(3, 10.0), 0.05))
@@ -158,8 +158,7 @@ def test_labels_of_the_test_group_are_for_comparison_only() -> None:
     x = blobs(rows=10).x[:12] + 0.1
     labels = np.resize([-1.0, -1.0, 1.0], 12)
     breakdown = small(test=unseen(x, labels))
-    margins = np.column_stack([x, np.ones(12)]) @ THETA * labels
-    assert breakdown.test_risk == pytest.approx(np.clip(1 - margins, 0, 1).mean())
+    assert breakdown.test_risk == pytest.approx(np.clip(1 - x @ THETA * labels, 0, 1).mean())
     assert replace(breakdown, test_risk=0.0) == replace(small(), test_risk=0.0)
 
 
@@ -172,9 +171,9 @@ def test_labels_of_the_test_group_are_for_comparison_only() -> None:
         ({"test": unseen(np.zeros((1, 2)))}, DataError, "has a single row"),
         ({"test": blobs()}, DataError, "of 3 groups"),
         ({"test": unseen(np.zeros((4, 2)), 7.0)}, DataError, "targets hold 7"),
-        ({"theta": np.zeros(2)}, DataError, r"θ has shape \(2,\)"),
-        ({"theta": np.array([np.nan, 0.0, 0.0])}, DataError, "θ has norm nan"),
-        ({"theta": np.array([2.0, 0.0, 0.0])}, DataError, "outside the class ‖θ‖ ≤ 1"),
+        ({"theta": np.zeros(3)}, DataError, r"θ has shape \(3,\)"),
+        ({"theta": np.array([np.nan, 0.0])}, DataError, "θ has norm nan"),
+        ({"theta": np.array([2.0, 0.0])}, DataError, "outside the class ‖θ‖ ≤ 1"),
         ({"signs": 1}, SettingError, "signs is 1"),
         ({"delta": 1.5}, SettingError, "delta is 1.5"),
     ],

@@ -20,9 +20,9 @@ from toporo.robust import project_simplex
 def test_iterates_agree_with_a_plain_loop(loss: str, radius: float) -> None:
     """With one row per group nothing is random."""
     task = replace(problem(loss, penalty=0.5, rows=1), ball_radius=radius)
-    theta, q = np.zeros(3), task.prior
+    theta, q = np.zeros(3), task.p
     for step in zip(*descent_ascent(task, steps=60, sizes=(0.2, 0.3), seeds=[0, 1]), strict=True):
-        g_theta, g_q = task.gradient(theta, q), task.losses(theta) - 0.5 * (q - task.prior)
+        g_theta, g_q = task.gradient(theta, q), task.losses(theta) - 0.5 * (q - task.p)
         for part, expected in zip(step, (theta, q, g_theta, g_q), strict=True):
             assert part == pytest.approx(np.stack([expected, expected]), abs=1e-12)
         theta = theta - 0.2 * g_theta
@@ -32,11 +32,9 @@ def test_iterates_agree_with_a_plain_loop(loss: str, radius: float) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_slopes_are_derivatives_and_suprema_are_attained(loss: str) -> None:
+def test_slopes_are_derivatives(loss: str) -> None:
     z, y, rule = np.linspace(-3.0, 3.0, 601), 1.0, LOSSES[loss]
     assert (rule.value(z + 1e-6, y) - rule.value(z - 1e-6, y)) / 2e-6 == pytest.approx(rule.slope(z, y), abs=1e-8)
-    assert rule.value(z, y).max() == pytest.approx(rule.largest(3.0, y))
-    assert np.abs(rule.slope(z, y)).max() == pytest.approx(float(rule.steepest(3.0, y)))
 
 
 def test_a_rate_compares_power_means_with_the_bound() -> None:

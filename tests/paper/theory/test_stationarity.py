@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.paper.theory.cases import PRIOR, blobs, problem
-from toporo.data.grouped import GroupedData
+from toporo.data import GroupedData
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
 from toporo.objectives import ERM, TRO, GroupDRO, WeightedObjective
 from toporo.paper.theory import BallProblem, SmoothConstants, measure_stationarity, training_stationarity
@@ -135,11 +135,11 @@ def test_the_constants_hold_everywhere() -> None:
         slopes, bent = ([task.gradient(point, vertex) for vertex in vertices] for point in (theta, theta + move))
         assert np.linalg.norm(np.subtract(bent, slopes), axis=1).max() <= c.smoothness * length * (1 + 1e-6)
         assert np.linalg.norm(task.losses(theta + move) - task.losses(theta)) <= c.jacobian * length * (1 + 1e-6)
-        loss = 1.0 / (1.0 + np.exp(task.y * (task.x @ theta)))
-        assert q @ task.group_means((loss * (1.0 - loss) * np.linalg.norm(task.x, axis=1)) ** 2) <= c.theta**2
+        loss = 1.0 / (1.0 + np.exp(task.data.y * (task.data.x @ theta)))
+        assert q @ task.group_means((loss * (1.0 - loss) * np.linalg.norm(task.data.x, axis=1)) ** 2) <= c.theta**2
         drawn = loss[task.starts + rng.integers(0, task.counts)] - 0.5
-        assert np.linalg.norm(drawn - task.penalty * (q - task.prior)) <= c.q
-        assert 0.5 - task.prior @ task.losses(theta) <= c.above
+        assert np.linalg.norm(drawn - task.penalty * (q - task.p)) <= c.q
+        assert 0.5 - task.p @ task.losses(theta) <= c.above
 
 
 @pytest.mark.parametrize("penalty", [0.3, 1.0, 10.0])

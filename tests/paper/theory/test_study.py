@@ -42,7 +42,7 @@ def test_the_same_settings_give_the_same_bytes_and_every_part_is_counted() -> No
 def test_the_page_of_results_has_both_sides_of_theorem_2() -> None:
     benchmark, settings = load_dataset("dg15", source="generated"), StudySettings()
     prior = benchmark.physical_prior(measure="betweenness")
-    problems = [BallProblem.from_data(spiral(), loss="sigmoid", penalty=value, prior=prior) for value in RATE_PENALTIES]
+    problems = [BallProblem(spiral(), loss="sigmoid", penalty=value, prior=prior) for value in RATE_PENALTIES]
     rates = [measure_stationarity(problem, settings.horizons, range(settings.seeds)) for problem in problems]
     table = theory.rates_table(rates)
     text = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")

@@ -19,118 +19,82 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from toporo.checks import non_negative, number, one_of
-from toporo.data.grouped import GroupedData
+from toporo.data import GroupedData
 from toporo.errors import DataError, listed
-from toporo.groups import GroupIds, Groups
 from toporo.robust import LogisticLosses, SquaredLosses, best_response, get_divergence
 from toporo.robust.saddle import Saddle, SaddleProblem
-from toporo.topology.prior import Prior
+from toporo.topology import Prior
 from toporo.types import Array
 
 
 class Loss(NamedTuple):
-    r"""A loss of a prediction z and a target y, its slope in z, and suprema of both over :math:`|z| \le r`."""
+    """A loss of a prediction z and a target y, and its slope in z."""
 
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array], Array]
-    largest: Callable[[Array, Array], Array]
-    steepest: Callable[[Array, Array], Array]
 
 
-#: Losses by name. The logistic loss and the sigmoid of the negative margin are for targets -1 and 1; the sigmoid is
-#: bounded, has bounded derivatives and is not convex.
+#: Losses of single rows by name. The logistic loss and the sigmoid of the negative margin are for targets -1 and 1; the
+#: sigmoid is bounded, has bounded derivatives and is not convex.
 LOSSES: dict[str, Loss] = {
-    "squared": Loss(
-        value=lambda z, y: 0.5 * (z - y) ** 2,
-        slope=lambda z, y: z - y,
-        largest=lambda r, y: 0.5 * (r + np.abs(y)) ** 2,
-        steepest=lambda r, y: r + np.abs(y),
-    ),
-    "logistic": Loss(
-        value=lambda z, y: np.logaddexp(0.0, -y * z),
-        slope=lambda z, y: -y * expit(-y * z),
-        largest=lambda r, y: np.logaddexp(0.0, r),
-        steepest=lambda r, y: expit(r),
-    ),
-    "sigmoid": Loss(
-        value=lambda z, y: expit(-y * z),
-        slope=lambda z, y: -y * expit(-y * z) * expit(y * z),
-        largest=lambda r, y: expit(r),
-        steepest=lambda r, y: np.full(np.shape(r), 0.25),
-    ),
+    "squared": Loss(lambda z, y: 0.5 * (z - y) ** 2, lambda z, y: z - y),
+    "logistic": Loss(lambda z, y: np.logaddexp(0.0, -y * z), lambda z, y: -y * expit(-y * z)),
+    "sigmoid": Loss(lambda z, y: expit(-y * z), lambda z, y: -y * expit(-y * z) * expit(y * z)),
 }
+CONVEX = ("squared", "logistic")
 
 
 @dataclass(frozen=True, eq=False)
 class BallProblem:
-    """The problem at the head of this module; build it with :meth:`from_data`.
+    """The problem at the head of this module.
 
-    Attributes
+    Parameters
     ----------
-    x, y : inputs with a column of ones for the intercept at the end, and targets, sorted by group.
-    counts : number of rows by group.
-    groups : in the order of the rows, of ``counts`` and of ``prior``.
-    loss : a key of :data:`LOSSES`.
-    ball_radius, penalty, prior : R, λ and p.
+    data : the rows, with a column of ones if the model has an intercept; they are sorted by group. Losses other than
+        the squared one take targets -1 and 1.
+    loss : a key of ``LOSSES``: ``"squared"``, ``"logistic"`` or ``"sigmoid"``.
+    penalty : λ.
+    ball_radius : R, the largest norm of θ; infinity if θ may be any vector.
+    prior : p; uniform unless given.
 
     θ is a vector, q has one weight per group; leading axes of both run over a batch of points.
     """
 
-    x: Array
-    y: Array
-    counts: npt.NDArray[np.int64]
-    groups: Groups
+    data: GroupedData
     loss: str
-    ball_radius: float
-    penalty: float
-    prior: Array
+    penalty: float = 0.0
+    ball_radius: float = math.inf
+    prior: Prior | None = None
 
-    @classmethod
-    def from_data(
-        cls,
-        data: GroupedData,
-        *,
-        loss: str,
-        penalty: float = 0.0,
-        ball_radius: float = math.inf,
-        prior: Prior | None = None,
-    ) -> BallProblem:
-        """Make a problem from grouped data.
-
-        Parameters
-        ----------
-        data : the rows; losses other than the squared one take targets -1 and 1.
-        loss : a key of :data:`LOSSES`.
-        penalty : λ.
-        ball_radius : R, the largest norm of θ; infinity if θ may be any vector.
-        prior : p; uniform unless given.
-        """
-        one_of(loss, "loss", LOSSES)
-        non_negative(penalty, "penalty")
-        number(ball_radius, "ball_radius", "a positive number, the largest norm of θ", above=0.0, infinite=True)
-        if data.x.ndim != 2 or data.y.ndim != 1:
+    def __post_init__(self) -> None:
+        one_of(self.loss, "loss", LOSSES)
+        non_negative(self.penalty, "penalty")
+        number(self.ball_radius, "ball_radius", "a positive number, the largest norm of θ", above=0.0, infinite=True)
+        x, y = self.data.x, self.data.y
+        if x.ndim != 2 or y.ndim != 1:
             raise DataError(
-                f"x has shape {data.x.shape} and y {data.y.shape}: linear models take one row of numbers and one "
-                "target per sample."
+                f"x has shape {x.shape} and y {y.shape}: linear models take one row of numbers and one target per "
+                "sample."
             )
-        if loss != "squared":
-            require_signs(data)
-        order = np.argsort(data.codes, kind="stable")
-        return cls(
-            x=with_intercept(data.x)[order],
-            y=data.y[order].astype(np.float64),
-            counts=np.bincount(data.codes),
-            groups=data.groups,
-            loss=loss,
-            ball_radius=float(ball_radius),
-            penalty=float(penalty),
-            prior=data.groups.align((prior or Prior.uniform(data.groups)).weights, what="the prior"),
-        )
+        if self.loss != "squared":
+            require_signs(self.data)
+        object.__setattr__(self, "data", self.data.take(np.argsort(self.data.codes, kind="stable")))
+
+    @cached_property
+    def p(self) -> Array:
+        """The prior in the order of the groups."""
+        groups = self.data.groups
+        return groups.align((self.prior or Prior.uniform(groups)).weights, what="the prior")
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Number of rows by group."""
+        return np.bincount(self.data.codes)
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
         """The first row of every group."""
-        return np.concatenate([[0], np.cumsum(self.counts)[:-1]])
+        return np.cumsum(self.counts) - self.counts
 
     def group_means(self, values: Array) -> Array:
         """Average one value per row, along the last axis, over the rows of each group."""
@@ -142,20 +106,22 @@ class BallProblem:
 
     def losses(self, theta: Array) -> Array:
         """The groups' losses at θ: (…, d) to (…, m)."""
-        return self.group_means(LOSSES[self.loss].value(theta @ self.x.T, self.y))
+        return self.group_means(LOSSES[self.loss].value(theta @ self.data.x.T, self.data.y))
 
     def gradient(self, theta: Array, q: Array) -> Array:
         """The gradient of R in θ."""
-        return np.asarray((LOSSES[self.loss].slope(theta @ self.x.T, self.y) * self.row_weights(q)) @ self.x)
+        slopes = LOSSES[self.loss].slope(theta @ self.data.x.T, self.data.y)
+        return np.asarray((slopes * self.row_weights(q)) @ self.data.x)
 
     @cached_property
     def group_losses(self) -> LogisticLosses | SquaredLosses:
         """The groups' convex losses, as the exact solver takes them."""
-        ids = GroupIds(np.repeat(np.arange(len(self.counts)), self.counts), self.groups)
+        one_of(self.loss, "convex loss", CONVEX)
+        x, y, ids = self.data.x, self.data.y, self.data.ids
         if self.loss == "logistic":
-            return LogisticLosses.from_arrays(self.x, self.y, ids, intercept=False, one_class="allow")
+            return LogisticLosses.from_arrays(x, y, ids, intercept=False, one_class="allow")
         half = math.sqrt(0.5)  # half the squared error
-        return SquaredLosses.from_arrays(half * self.x, half * self.y, ids, intercept=False)
+        return SquaredLosses.from_arrays(half * x, half * y, ids, intercept=False)
 
     def solve(self, prior: Array, penalty: float, tol: float = 1e-6) -> Saddle:
         """Find the saddle point under a prior and a penalty.
@@ -165,15 +131,9 @@ class BallProblem:
         prior, penalty : p and λ; an infinite λ keeps q at p.
         tol : relative gap to reach.
         """
-        problem = SaddleProblem(
-            self.group_losses, 0.0, prior, get_divergence("l2"), tol=tol, ball_radius=self.ball_radius
-        )
+        divergence = get_divergence("l2")
+        problem = SaddleProblem(self.group_losses, 0.0, prior, divergence, tol=tol, ball_radius=self.ball_radius)
         return problem.penalised(penalty)
-
-
-def with_intercept(x: Array) -> Array:
-    """Add a column of ones at the end."""
-    return np.column_stack([x, np.ones(len(x))])
 
 
 def require_signs(data: GroupedData) -> None:
@@ -204,12 +164,12 @@ def duality_gap(problem: BallProblem, theta: Array, q: Array, *, tol: float = 1e
     Examples
     --------
     >>> data = GroupedData.from_arrays([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 2.0, 5.0], ["a", "a", "b", "b"])
-    >>> problem = BallProblem.from_data(data, loss="squared", ball_radius=2.0)
-    >>> saddle = problem.solve(problem.prior, problem.penalty)
+    >>> problem = BallProblem(data, loss="squared", ball_radius=2.0)
+    >>> saddle = problem.solve(problem.p, problem.penalty)
     >>> bool(duality_gap(problem, saddle.point.theta.T, saddle.q[None]) < 1e-6)
     True
     """
     losses = problem.losses(theta)
     minima = [problem.solve(weights, math.inf, tol) for weights in q]
     above_minimum = (q * losses).sum(axis=-1) - [least.value - least.gap for least in minima]
-    return np.asarray(inner_suboptimality(losses, q, problem.prior, problem.penalty) + above_minimum)
+    return np.asarray(inner_suboptimality(losses, q, problem.p, problem.penalty) + above_minimum)

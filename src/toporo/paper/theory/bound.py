@@ -46,16 +46,15 @@ from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from toporo.checks import number, whole
-from toporo.data.grouped import GroupedData, group_rng
+from toporo.data import GroupedData
+from toporo.data.grouped import group_rng
 from toporo.errors import DataError
-from toporo.groups import GroupIds, Groups
-from toporo.paper.theory.ball import BallProblem, require_signs, with_intercept
+from toporo.groups import Groups
+from toporo.paper.theory.ball import BallProblem, require_signs
+from toporo.topology import Prior
 from toporo.topology.diffusion import GroupDiffusion
-from toporo.topology.prior import Prior
 from toporo.types import Array, Name
 
-#: B, the largest value of the ramp loss.
-LARGEST_LOSS = 1.0
 #: Tells the test group from the training mixture.
 CLASSIFIER = GradientBoostingClassifier(random_state=0)
 #: Parts of the rows, each held out once from the classifier.
@@ -106,12 +105,7 @@ class BoundBreakdown:
     @property
     def terms(self) -> dict[str, float]:
         """The four terms of the sum, by name."""
-        return {
-            "empirical": self.empirical,
-            "complexity": self.complexity,
-            "distance": LARGEST_LOSS * self.distance,
-            "confidence": self.confidence,
-        }
+        return {name: getattr(self, name) for name in ("empirical", "complexity", "distance", "confidence")}
 
     @property
     def total(self) -> float:
@@ -121,12 +115,12 @@ class BoundBreakdown:
     @property
     def total_if_chosen(self) -> float:
         """The sum that also holds for weights found from the same rows."""
-        return self.empirical + self.chosen_complexity + LARGEST_LOSS * self.distance + self.chosen_confidence
+        return self.empirical + self.chosen_complexity + self.distance + self.chosen_confidence
 
     @property
     def vacuous(self) -> bool:
-        """True if the sum says no more than that a loss is at most B."""
-        return self.total >= LARGEST_LOSS
+        """True if the sum says no more than that a loss is at most B = 1."""
+        return self.total >= 1.0
 
     @property
     def rows_factor(self) -> float | None:
@@ -134,7 +128,7 @@ class BoundBreakdown:
 
         Complexity and confidence shrink like one over the root of the rows, the other two terms stay.
         """
-        room = LARGEST_LOSS - self.empirical - LARGEST_LOSS * self.distance
+        room = 1.0 - self.empirical - self.distance
         return ((self.complexity + self.confidence) / room) ** 2 if room > 0 else None
 
 
@@ -151,8 +145,8 @@ def bound_breakdown(
 
     Parameters
     ----------
-    problem : the training rows with targets -1 and 1, and R, fixed before the data were seen.
-    theta : coefficients, the intercept last, ‖θ‖ ≤ R; the sign of the score is the class.
+    problem : the training rows, with targets -1 and 1, and R, which was fixed before the data were seen.
+    theta : coefficients, ‖θ‖ ≤ R; the sign of the score is the class.
     weights : q by training group: DRO's, TRO's, a prior's, ….
     test : the rows of the test group. Their targets are compared with (``test_risk``) and enter no term.
     delta : the probability of failure.
@@ -160,17 +154,18 @@ def bound_breakdown(
     """
     number(delta, "delta", "a probability of failure between 0 and 1", above=0.0, below=1.0)
     _check(problem, theta, test)
-    q = problem.groups.align(Prior(weights).weights, what="the weights")
+    train = problem.data
+    q = train.groups.align(Prior(weights).weights, what="the weights")
     complexity, *group_complexities = (
-        rademacher(problem.row_weights(mixture)[:, None] * problem.x, problem.ball_radius, signs)
+        rademacher(problem.row_weights(mixture)[:, None] * train.x, problem.ball_radius, signs)
         for mixture in (q, *np.eye(len(q)))
     )
     group_confidences = [confidence_term(np.ones(1), count, delta / len(q)) for count in problem.counts[:, None]]
     distance = classifier_distance(problem, q, test.x)
     return BoundBreakdown(
         test_group=test.groups.names[0],
-        weights=problem.groups.named(q),
-        empirical=float(q @ problem.group_means(_ramp(problem.x @ theta * problem.y))),
+        weights=train.groups.named(q),
+        empirical=float(q @ problem.group_means(_ramp(theta, train))),
         complexity=2.0 * complexity.value,
         complexity_error=2.0 * complexity.error,
         distance=distance.value,
@@ -180,18 +175,18 @@ def bound_breakdown(
         delta=delta,
         chosen_complexity=2.0 * float(q @ [estimate.value for estimate in group_complexities]),
         chosen_confidence=float(q @ group_confidences),
-        test_risk=float(_ramp(with_intercept(test.x) @ theta * test.y).mean()),
+        test_risk=float(_ramp(theta, test).mean()),
         assumptions=_assumptions(problem.ball_radius, delta),
     )
 
 
 def _check(problem: BallProblem, theta: Array, test: GroupedData) -> None:
     """Check the model and the test rows."""
-    features = problem.x.shape[1] - 1
-    if theta.shape != (features + 1,) or test.x.shape[1:] != (features,):
+    features = problem.data.x.shape[1]
+    if theta.shape != (features,) or test.x.shape[1:] != (features,):
         raise DataError(
-            f"θ has shape {theta.shape} and a test input {test.x.shape[1:]}: training inputs have {features} features, "
-            "and there is one coefficient for each and an intercept."
+            f"θ has shape {theta.shape} and a test input {test.x.shape[1:]}: training inputs have {features} columns, "
+            "and there is one coefficient for each."
         )
     norm = float(np.linalg.norm(theta))
     if not norm <= problem.ball_radius * (1.0 + 1e-9):
@@ -204,8 +199,9 @@ def _check(problem: BallProblem, theta: Array, test: GroupedData) -> None:
     require_signs(test)
 
 
-def _ramp(margins: Array) -> Array:
-    return np.clip(1.0 - margins, 0.0, LARGEST_LOSS)
+def _ramp(theta: Array, data: GroupedData) -> Array:
+    """Return the loss of every row."""
+    return np.asarray(np.clip(1.0 - data.x @ theta * data.y, 0.0, 1.0))
 
 
 def confidence_term(q: Array, counts: npt.NDArray[Any], delta: float) -> float:
@@ -214,17 +210,14 @@ def confidence_term(q: Array, counts: npt.NDArray[Any], delta: float) -> float:
     >>> round(confidence_term(np.array([0.5, 0.5]), np.array([50.0, 50.0]), delta=0.05), 4)
     0.4074
     """
-    return 3.0 * LARGEST_LOSS * math.sqrt(0.5 * math.log(2.0 / delta) * float((q**2 / counts).sum()))
+    return 3.0 * math.sqrt(0.5 * math.log(2.0 / delta) * float((q**2 / counts).sum()))
 
 
 def rademacher(points: Array, ball_radius: float, signs: int = 1000) -> Estimate:
     r"""Weighted empirical Rademacher complexity :math:`R\,E_\sigma\|\sum_i \sigma_i w_i x_i\|`, by Monte Carlo.
 
-    Parameters
-    ----------
-    points : :math:`w_i x_i`, one row each; rows of zeros change nothing.
-    ball_radius : R.
-    signs : number of random sign vectors, the same for the same number of rows.
+    ``points`` are :math:`w_i x_i`, one row each; rows of zeros change nothing. The ``signs`` random sign vectors are
+    the same for the same number of rows.
     """
     count = whole(signs, "signs", 2)
     points = points[points.any(axis=1)]
@@ -243,12 +236,6 @@ def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array) -> E
     :math:`2 \times` balanced accuracy :math:`- 1`, is at most the total variation. Rules are fitted with the weights
     :math:`q_e/n_e` and scored on held-out rows, every group spread over the folds. Their average is a **lower** bound
     on the total variation, up to sampling noise (the standard error), and by how much it is too low is unknown.
-
-    Parameters
-    ----------
-    problem : the training rows.
-    q : weights in the order of its groups.
-    test_inputs : (n, features), without the intercept.
     """
     share, counts = np.append(q, 1.0), np.append(problem.counts, len(test_inputs))  # the test group comes last
     fewest = int(counts[share > 0].min())
@@ -257,11 +244,11 @@ def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array) -> E
             "a training group with weight or the test group has a single row: a classifier needs one to learn from and "
             "another to be scored on."
         )
-    streams = [group_rng(name, 0) for name in (*problem.groups.names, "test group")]
+    streams = [group_rng(name, 0) for name in (*problem.data.groups, "test group")]
     fold = np.concatenate([rng.permutation(n) % min(FOLDS, fewest) for rng, n in zip(streams, counts, strict=True)])
     codes = np.repeat(np.arange(len(counts)), counts)
-    used = share[codes] > 0
-    x, codes, fold = np.concatenate([problem.x[:, :-1], test_inputs])[used], codes[used], fold[used]
+    x, used = np.concatenate([problem.data.x, test_inputs]), share[codes] > 0
+    x, codes, fold = x[used][:, np.ptp(x, axis=0) > 0], codes[used], fold[used]  # without the column of ones
     is_test = codes == len(q)
     mass = (share / counts)[codes] * len(x) / 2.0
     guesses = cross_val_predict(CLASSIFIER, x, is_test, cv=PredefinedSplit(fold), params={"sample_weight": mass})
@@ -275,18 +262,11 @@ def mixture_emd(problem: BallProblem, q: Array, test_inputs: Array) -> float:
 
     Densities are linear in the measure they start from, so the mixture is treated as one group whose rows weigh
     :math:`q_e / n_e`.
-
-    Parameters
-    ----------
-    problem, q, test_inputs : as for :func:`classifier_distance`.
     """
-    x = np.concatenate([problem.x[:, :-1], test_inputs])
-    names = ("training mixture", "test group")
-    both = Groups(names)
-    codes = np.repeat(both.encode(names), [len(problem.x), len(test_inputs)])
+    ids = Groups.of(["training mixture"] * len(problem.data) + ["test group"] * len(test_inputs))
     rows = np.concatenate([problem.row_weights(q), np.full(len(test_inputs), 1.0 / len(test_inputs))])
-    diffusion = GroupDiffusion.prepare(x, GroupIds(codes, both), scales=5)
-    return diffusion.distances(row_weights=rows).between(*names)
+    diffusion = GroupDiffusion.prepare(np.concatenate([problem.data.x, test_inputs]), ids, scales=5)
+    return diffusion.distances(row_weights=rows).between("training mixture", "test group")
 
 
 def _assumptions(ball_radius: float, delta: float) -> tuple[str, ...]:

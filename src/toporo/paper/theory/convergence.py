@@ -37,8 +37,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from toporo.paper.theory.ball import LOSSES, BallProblem, duality_gap
-from toporo.paper.theory.rates import Iterates, Rate, check_horizons, descent_ascent
+from toporo.checks import one_of
+from toporo.paper.theory.ball import CONVEX, LOSSES, BallProblem, duality_gap
+from toporo.paper.theory.rates import Rate, check_horizons, descent_ascent
 from toporo.types import Array
 
 #: Steps and number of the pilot runs, and the start of their random streams, so that no later run draws the same rows.
@@ -80,9 +81,8 @@ class Constants:
 def certified_constants(problem: BallProblem) -> Constants:
     r"""Bound the second moments of both stochastic gradients everywhere on the ball and the simplex.
 
-    On the ball :math:`|\theta^\top x| \le r = R\|x\|`. With s the steepest slope of the loss there and L its largest
-    value (for the squared loss :math:`r + |y|` and half its square, for the logistic :math:`1/(1 + e^{-r})` and
-    :math:`\log(1 + e^r)`), convexity of the squared norm gives
+    On the ball :math:`|\theta^\top x| \le r = R\|x\|`. There a convex loss has its steepest slope s and its largest
+    value L at :math:`r` or at :math:`-r`. Convexity of the squared norm gives
 
     .. math:: E\|g_\theta\|^2 \le \sum_e q_e \frac1{n_e}\sum_{i \in e} s_i^2\|x_i\|^2
               \le \max_e \frac1{n_e}\sum_{i \in e} s_i^2\|x_i\|^2 = G_\theta^2 ,
@@ -96,13 +96,13 @@ def certified_constants(problem: BallProblem) -> Constants:
     ----------
     problem : the problem.
     """
-    loss = LOSSES[problem.loss]
-    norms = np.linalg.norm(problem.x, axis=1)
-    reach = problem.ball_radius * norms
-    slopes = problem.group_means((loss.steepest(reach, problem.y) * norms) ** 2)
-    values = problem.group_means(loss.largest(reach, problem.y) ** 2)
-    q = math.sqrt(values.sum()) + problem.penalty * farthest_vertex(problem.prior)
-    return Constants("certified", math.sqrt(slopes.max()), q)
+    one_of(problem.loss, "convex loss", CONVEX)
+    loss, norms = LOSSES[problem.loss], np.linalg.norm(problem.data.x, axis=1)
+    ends = problem.ball_radius * norms * np.array([[-1.0], [1.0]])
+    steepest, largest = (np.abs(of(ends, problem.data.y)).max(axis=0) for of in (loss.slope, loss.value))
+    theta = math.sqrt(problem.group_means((steepest * norms) ** 2).max())
+    q = math.sqrt(problem.group_means(largest**2).sum()) + problem.penalty * farthest_vertex(problem.p)
+    return Constants("certified", theta, q)
 
 
 def farthest_vertex(prior: Array) -> float:
@@ -122,13 +122,8 @@ def estimated_constants(problem: BallProblem) -> Constants:
     """
     sizes = certified_constants(problem).step_sizes(problem.ball_radius, PILOT_STEPS)
     pilots = descent_ascent(problem, steps=PILOT_STEPS, sizes=sizes, seeds=range(PILOT_RUNS), stream=(PILOT_STREAM,))
-    theta, q = np.sqrt(squared_norms(pilots).max(axis=(1, 2)))
+    theta, q = np.sqrt(pilots.squared_norms.max(axis=(1, 2)))
     return Constants("estimated", float(theta), float(q))
-
-
-def squared_norms(iterates: Iterates) -> Array:
-    """Return the squared norms of both stochastic gradients, (2, steps, runs)."""
-    return np.stack([(gradient**2).sum(axis=-1) for gradient in (iterates.theta_gradient, iterates.q_gradient)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +164,7 @@ def measure_convergence(
     for steps in horizons:
         iterates = descent_ascent(problem, steps=steps, sizes=constants.step_sizes(radius, steps), seeds=seeds)
         gaps.append(duality_gap(problem, iterates.theta.mean(axis=0), iterates.q.mean(axis=0)))
-        mean_squares.append(squared_norms(iterates).mean(axis=(1, 2)))
+        mean_squares.append(iterates.squared_norms.mean(axis=(1, 2)))
     bounds = np.array([constants.gap_bound(radius, steps) for steps in horizons])
     return Convergence(
         problem.loss,

@@ -18,7 +18,8 @@ from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, SOFT, Line
 from toporo.pages.render import Verdict, render
 from toporo.pages.table import Table
-from toporo.paper.theory.bound import LARGEST_LOSS, BoundBreakdown
+from toporo.paper.base import BENCHMARKS
+from toporo.paper.theory.bound import BoundBreakdown
 from toporo.paper.theory.convergence import Convergence
 from toporo.paper.theory.rates import Rate
 from toporo.paper.theory.stationarity import StationarityRates
@@ -45,7 +46,6 @@ SECTIONS = {
     "bound": "Theorem 3: a bound on the risk in an unseen group",
 }
 STEPS = "steps T (separate runs for each T)"
-HATCHES = ("", "///")
 
 
 def write_theory_report(study: TheoryStudy, out: Path) -> Path:
@@ -60,9 +60,11 @@ def write_theory_report(study: TheoryStudy, out: Path) -> Path:
         charts.figure_section(name, title, "", figure, (table,))
         for (name, title), figure, table in zip(SECTIONS.items(), figures, tables(study), strict=True)
     ]
+    benchmark = BENCHMARKS[study.benchmark].protocol.title
     page = render(
         "theory.html",
-        title="Three theorems at work on DG-15",
+        title=f"Three theorems at work on {benchmark}",
+        benchmark=benchmark,
         verdict=_verdict(study),
         caption=f"Generated data, training groups {', '.join(str(name) for name in study.train)}.",
         sections=sections,
@@ -183,7 +185,7 @@ def _bound_table(bounds: Sequence[MethodBounds]) -> Table:
 
 def _bound_cells(b: BoundBreakdown) -> dict[str, str]:
     """A breakdown, term by term."""
-    errors = {"complexity": b.complexity_error, "distance": LARGEST_LOSS * b.distance_error}
+    errors = {"complexity": b.complexity_error, "distance": b.distance_error}
     terms = {
         TERMS[name][0]: f"{value:.3f}" + (f" ± {errors[name]:.3f}" if name in errors else "")
         for name, value in b.terms.items()
@@ -264,7 +266,7 @@ def bound_figure(bounds: Sequence[MethodBounds]) -> Figure:
     width = 0.8 / len(bounds)
     figure, (ax,) = charts.canvas(4.0)
     handles: list[Any] = [Patch(color=color, label=title) for title, color in reversed(TERMS.values())]
-    for i, (method, hatch) in enumerate(zip(bounds, HATCHES, strict=True)):
+    for i, (method, hatch) in enumerate(zip(bounds, ("", "///"), strict=True)):
         x = np.arange(len(names)) + (i - (len(bounds) - 1) / 2) * width
         bottom = np.zeros(len(names))
         for term, (_, color) in TERMS.items():
@@ -274,8 +276,8 @@ def bound_figure(bounds: Sequence[MethodBounds]) -> Figure:
         risks = [b.test_risk for b in method.breakdowns]
         ax.plot(x, risks, ls="none", marker="D", ms=5, color="black", mec="white", mew=0.8, zorder=4)
         handles.append(Patch(facecolor=GRID, edgecolor=SOFT, hatch=hatch, label=method.method))
-    ax.axhline(LARGEST_LOSS, color="#374151", lw=1.0, ls="--")
-    ax.text(len(names) - 0.45, LARGEST_LOSS, " B: above it the bound\n says nothing", fontsize=8, va="center")
+    ax.axhline(1.0, color="#374151", lw=1.0, ls="--")
+    ax.text(len(names) - 0.45, 1.0, " B: above it the bound\n says nothing", fontsize=8, va="center")
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylim(bottom=-0.05)
     ax.set_xticks(range(len(names)), [str(name) for name in names])

@@ -23,6 +23,11 @@ class Iterates(NamedTuple):
     theta_gradient: Array
     q_gradient: Array
 
+    @property
+    def squared_norms(self) -> Array:
+        """Squared norms of both stochastic gradients, (2, steps, runs)."""
+        return np.stack([(gradient**2).sum(axis=-1) for gradient in (self.theta_gradient, self.q_gradient)])
+
 
 def descent_ascent(
     problem: BallProblem, *, steps: int, sizes: tuple[float, float], seeds: Sequence[int], stream: tuple[int, ...] = ()
@@ -40,16 +45,16 @@ def descent_ascent(
     steps, sizes : T, and :math:`\eta_\theta` and :math:`\eta_q`.
     seeds, stream : one run per seed. The rows drawn depend on ``stream``, the seed and T alone.
     """
-    loss = LOSSES[problem.loss]
+    loss, data = LOSSES[problem.loss], problem.data
     streams = [np.random.default_rng([*stream, seed, steps]) for seed in seeds]
-    rows = np.stack([rng.integers(0, problem.counts, size=(steps, len(problem.groups))) for rng in streams], axis=1)
-    theta, q = np.zeros((len(seeds), problem.x.shape[1])), np.tile(problem.prior, (len(seeds), 1))
+    rows = np.stack([rng.integers(0, problem.counts, size=(steps, len(data.groups))) for rng in streams], axis=1)
+    theta, q = np.zeros((len(seeds), data.x.shape[1])), np.tile(problem.p, (len(seeds), 1))
     iterates = []
     for drawn in rows + problem.starts:
-        x, y = problem.x[drawn], problem.y[drawn]
+        x, y = data.x[drawn], data.y[drawn]
         z = (x @ theta[..., None])[..., 0]
         theta_gradient = ((loss.slope(z, y) * q)[:, None] @ x)[:, 0]
-        q_gradient = loss.value(z, y) - problem.penalty * (q - problem.prior)
+        q_gradient = loss.value(z, y) - problem.penalty * (q - problem.p)
         iterates.append((theta, q, theta_gradient, q_gradient))
         theta = theta - sizes[0] * theta_gradient
         theta = theta / np.maximum(np.linalg.norm(theta, axis=1, keepdims=True) / problem.ball_radius, 1.0)

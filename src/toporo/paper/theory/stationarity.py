@@ -192,13 +192,13 @@ def sigmoid_constants(problem: BallProblem) -> SmoothConstants:
     """
     one_of(problem.loss, "loss with known constants", ("sigmoid",))
     positive(problem.penalty, "penalty", "a positive number: at λ = 0 Theorem 2 has no bound here")
-    norms = np.linalg.norm(problem.x, axis=1)
+    norms = np.linalg.norm(problem.data.x, axis=1)
     mean, mean_square = problem.group_means(norms), problem.group_means(norms**2)
     return SmoothConstants(
         smoothness=float(mean_square.max()) / (6.0 * math.sqrt(3.0)),
         jacobian=float(np.linalg.norm(mean)) / 4.0,
         theta=math.sqrt(mean_square.max()) / 4.0,
-        q=0.5 * math.sqrt(len(problem.groups)) + problem.penalty * farthest_vertex(problem.prior),
+        q=0.5 * math.sqrt(len(problem.data.groups)) + problem.penalty * farthest_vertex(problem.p),
         above=0.5,
         penalty=problem.penalty,
     )
@@ -206,7 +206,7 @@ def sigmoid_constants(problem: BallProblem) -> SmoothConstants:
 
 def stationarity_at(problem: BallProblem, theta: Array, q: Array) -> Array:
     """Return the squared norm of the gradient in θ, and the sub-optimality of q; (2, points)."""
-    gap = inner_suboptimality(problem.losses(theta), q, problem.prior, problem.penalty)
+    gap = inner_suboptimality(problem.losses(theta), q, problem.p, problem.penalty)
     return np.stack([(problem.gradient(theta, q) ** 2).sum(axis=-1), gap])
 
 

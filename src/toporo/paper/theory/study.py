@@ -1,4 +1,4 @@
-"""A study of the three theorems on DG-15: what ``toporo theory`` runs and reports."""
+"""A study of the three theorems on a benchmark, which ``toporo theory`` runs and reports."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ import numpy as np
 import torch.nn.functional as F
 from torch import nn
 
-from toporo.data.grouped import GroupedData
+from toporo.data import GroupedData
 from toporo.groups import name_to_json
 from toporo.machine import one_thread
 from toporo.objectives import TRO, GroupDRO, WeightedObjective
-from toporo.paper.base import load_dataset
-from toporo.paper.loaded import BenchmarkData
-from toporo.paper.theory.ball import BallProblem
+from toporo.paper.base import BENCHMARKS
+from toporo.paper.theory.ball import CONVEX, BallProblem
 from toporo.paper.theory.bound import BoundBreakdown, bound_breakdown
 from toporo.paper.theory.convergence import Convergence, certified_constants, estimated_constants, measure_convergence
 from toporo.paper.theory.stationarity import (
@@ -29,12 +28,11 @@ from toporo.paper.theory.stationarity import (
     training_stationarity,
 )
 from toporo.progress import Progress, Report
-from toporo.topology.prior import Prior
+from toporo.topology import Prior
 from toporo.training import MLP, Batches, TrainingPlan, fit
 from toporo.types import Array, Name
 
 SCHEMA = "toporo.theory/2"
-BENCHMARK = "dg15"
 #: Methods compared, with their λ.
 METHODS = {"group DRO": 0.0, "TRO (λ=1)": 1.0}
 #: λ for which Theorem 2's bound is evaluated.
@@ -65,10 +63,9 @@ class StudySettings:
     every_group: bool = True
 
     @classmethod
-    def quick(cls, seeds: int = 5) -> StudySettings:
-        """Few steps, seeds and epochs."""
-        horizons = tuple(2**k for k in range(6, 12))
-        return cls(horizons=horizons, seeds=seeds, epochs=20, training_seeds=1, every_group=False)
+    def quick(cls) -> StudySettings:
+        """Few steps, seeds, epochs and groups."""
+        return cls(tuple(2**k for k in range(6, 12)), seeds=5, epochs=20, training_seeds=1, every_group=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +94,14 @@ class TheoryStudy:
 
     Attributes
     ----------
-    settings, source, train : settings, origin of the data, and training groups.
+    benchmark, source, train : name of the benchmark, origin of its data, and training groups.
+    settings : amount of work.
     convergence : Theorem 1 by problem (loss and λ) and constants.
     stationarity, rates : Theorem 2 in networks while they train, and its bound.
     bounds : Theorem 3, test groups from the nearest to the farthest.
     """
 
+    benchmark: str
     settings: StudySettings
     source: str
     train: tuple[Name, ...]
@@ -119,7 +118,7 @@ class TheoryStudy:
 
     def to_json(self) -> str:
         """Return the results as JSON: fields and properties by name, values by group as pairs."""
-        return json.dumps({"schema": SCHEMA, "benchmark": BENCHMARK, **_plain(self)}, indent=1, ensure_ascii=False)
+        return json.dumps({"schema": SCHEMA, **_plain(self)}, indent=1, ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:
@@ -141,24 +140,26 @@ def _plain(value: Any) -> Any:
 
 
 def run_study(settings: StudySettings | None = None, *, progress: bool | Report | None = None) -> TheoryStudy:
-    """Run all three theorems on generated data of DG-15; the same settings give the same bytes."""
+    """Run all three theorems on generated data of a benchmark; the same settings give the same bytes.
+
+    The benchmark is the one whose registration says which test groups are near and which are far.
+    """
     settings = settings or StudySettings()
-    seeds = range(settings.seeds)
-    benchmark = load_dataset(BENCHMARK, source="generated")
-    data = benchmark.data.select(benchmark.train)
-    prior = benchmark.physical_prior(measure="betweenness")
+    benchmark, near_to_far = next((b, b.near_to_far) for b in BENCHMARKS.values() if b.near_to_far is not None)
+    loaded = benchmark.load(source="generated")
+    seeds, data = range(settings.seeds), loaded.data.select(loaded.train)
+    prior, tests = loaded.physical_prior(**benchmark.protocol.priors), near_to_far(loaded)
+    if not settings.every_group:
+        tests = [tests[0], tests[-1]]
     # Inputs in the unit ball: with R = 1 the ball binds, and the gap falls at the rate of the theorem.
     scale = float(np.linalg.norm(data.x, axis=1).max())
-    scaled = _scaled(data, scale)
-    tests = [_scaled(benchmark.data.select([name]), scale) for name in _test_groups(benchmark, settings)]
+    scaled, *test_data = (_for_linear(part, scale) for part in (data, *(loaded.data.select([name]) for name in tests)))
     convergence, rates = [], []
     steps = len(METHODS) * (2 + settings.training_seeds + len(tests)) + len(RATE_PENALTIES)
     with Progress("theory", steps, progress) as bar, one_thread(torch=True):
         bar.say("Theorem 1: projected SGD against the bound")
-        for loss, penalty in itertools.product(("squared", "logistic"), METHODS.values()):
-            problem = BallProblem.from_data(
-                scaled, loss=loss, penalty=penalty, ball_radius=settings.ball_radius, prior=prior
-            )
+        for loss, penalty in itertools.product(CONVEX, METHODS.values()):
+            problem = BallProblem(scaled, loss, penalty, settings.ball_radius, prior)
             for constants in (certified_constants(problem), estimated_constants(problem)):
                 convergence.append(measure_convergence(problem, constants, settings.horizons, seeds))
             bar.step()
@@ -166,26 +167,26 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
         curves = [_train(method, data, prior, settings, bar) for method in METHODS]
         bar.say("Theorem 2: descent and ascent against the bound")
         for penalty in RATE_PENALTIES:
-            problem = BallProblem.from_data(scaled, loss="sigmoid", penalty=penalty, prior=prior)
+            problem = BallProblem(scaled, "sigmoid", penalty, prior=prior)
             rates.append(measure_stationarity(problem, settings.horizons, seeds))
             bar.step()
         bar.say("Theorem 3: bounds for unseen groups")
-        bounds = [_bound(method, scaled, prior, tests, settings, bar) for method in METHODS]
+        bounds = [_bound(method, scaled, prior, test_data, settings, bar) for method in METHODS]
     return TheoryStudy(
-        settings, benchmark.source, benchmark.train, tuple(convergence), tuple(curves), tuple(rates), tuple(bounds)
+        benchmark.name,
+        settings,
+        loaded.source,
+        loaded.train,
+        tuple(convergence),
+        tuple(curves),
+        tuple(rates),
+        tuple(bounds),
     )
 
 
-def _scaled(data: GroupedData, scale: float) -> GroupedData:
-    """Divide inputs by a number, and turn classes 0 and 1 into -1 and 1."""
-    return GroupedData.from_arrays(data.x / scale, 2.0 * data.y - 1.0, data.ids)
-
-
-def _test_groups(benchmark: BenchmarkData, settings: StudySettings) -> list[Name]:
-    """Return test groups by angle, which on this one-sided arc is by distance from training."""
-    angles = benchmark.about["angles"]
-    ordered = sorted(benchmark.test, key=lambda name: angles[name])
-    return ordered if settings.every_group else [ordered[0], ordered[-1]]
+def _for_linear(data: GroupedData, scale: float) -> GroupedData:
+    """Divide inputs by a number, add a column of ones for the intercept, and turn classes 0 and 1 into -1 and 1."""
+    return GroupedData.from_arrays(np.column_stack([data.x / scale, np.ones(len(data))]), 2.0 * data.y - 1.0, data.ids)
 
 
 def _train(method: str, data: GroupedData, prior: Prior, settings: StudySettings, bar: Progress) -> TrainingCurves:
@@ -216,11 +217,9 @@ def _bound(
 ) -> MethodBounds:
     """Solve a method's problem and bound its risk in each test group; without a penalty the prior plays no part."""
     penalty = METHODS[method]
-    problem = BallProblem.from_data(
-        data, loss="logistic", penalty=penalty, ball_radius=settings.bound_ball_radius, prior=prior if penalty else None
-    )
-    saddle, breakdowns = problem.solve(problem.prior, penalty), []
-    weights = problem.groups.named(saddle.q)
+    problem = BallProblem(data, "logistic", penalty, settings.bound_ball_radius, prior if penalty else None)
+    saddle, breakdowns = problem.solve(problem.p, penalty), []
+    weights = data.groups.named(saddle.q)
     for test in tests:
         breakdowns.append(
             bound_breakdown(
