@@ -21,8 +21,7 @@ from scipy.special import expit
 from toporo.checks import non_negative, number, one_of
 from toporo.data import GroupedData
 from toporo.errors import DataError, listed
-from toporo.robust import LogisticLosses, SquaredLosses, best_response, get_divergence
-from toporo.robust.saddle import Saddle, SaddleProblem
+from toporo.robust import LogisticLosses, Saddle, SaddleProblem, SquaredLosses, best_response, get_divergence
 from toporo.topology import Prior
 from toporo.types import Array
 

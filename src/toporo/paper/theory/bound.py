@@ -46,13 +46,11 @@ from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from toporo.checks import number, whole
-from toporo.data import GroupedData
-from toporo.data.grouped import group_rng
+from toporo.data import GroupedData, group_rng
 from toporo.errors import DataError
 from toporo.groups import Groups
 from toporo.paper.theory.ball import BallProblem, require_signs
-from toporo.topology import Prior
-from toporo.topology.diffusion import GroupDiffusion
+from toporo.topology import GroupDiffusion, Prior
 from toporo.types import Array, Name
 
 #: Tells the test group from the training mixture.

@@ -13,11 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from toporo import pages
 from toporo.files import write_text
-from toporo.pages import charts
-from toporo.pages.charts import COLORS, GRID, SOFT, Line
-from toporo.pages.render import Verdict, render
-from toporo.pages.table import Table
+from toporo.pages import Table, Verdict
 from toporo.paper.base import BENCHMARKS
 from toporo.paper.theory.bound import BoundBreakdown
 from toporo.paper.theory.convergence import Convergence
@@ -33,9 +31,9 @@ BOUNDED = {
 }
 #: The four terms of Theorem 3 with their titles and colours, from the bottom of a bar to its top.
 TERMS = {
-    "empirical": ("empirical risk under q", COLORS[0]),
-    "complexity": ("2 × Rademacher complexity", COLORS[4]),
-    "distance": ("B × total variation (lower bound)", COLORS[5]),
+    "empirical": ("empirical risk under q", pages.charts.COLORS[0]),
+    "complexity": ("2 × Rademacher complexity", pages.charts.COLORS[4]),
+    "distance": ("B × total variation (lower bound)", pages.charts.COLORS[5]),
     "confidence": ("confidence term", "#c4c9d1"),
 }
 #: Names and titles of the page's sections.
@@ -57,11 +55,11 @@ def write_theory_report(study: TheoryStudy, out: Path) -> Path:
         bound_figure(study.bounds),
     )
     sections = [
-        charts.figure_section(name, title, "", figure, (table,))
+        pages.charts.figure_section(name, title, "", figure, (table,))
         for (name, title), figure, table in zip(SECTIONS.items(), figures, tables(study), strict=True)
     ]
     benchmark = BENCHMARKS[study.benchmark].protocol.title
-    page = render(
+    page = pages.render.render(
         "theory.html",
         title=f"Three theorems at work on {benchmark}",
         benchmark=benchmark,
@@ -217,54 +215,54 @@ def _rounded(number: float) -> str:
 # ---------------------------------------------------------------- figures
 
 
-def _rate_lines(rate: Rate, color: str, mean: str, bound: str) -> list[Line]:
+def _rate_lines(rate: Rate, color: str, mean: str, bound: str) -> list[pages.charts.Line]:
     """Lines of the mean over seeds, with a band from the smallest to the largest, and of the bound, dashed."""
     ends = rate.values.min(axis=1), rate.values.max(axis=1)
     return [
-        Line(rate.means, mean, *ends, style={"color": color}),
-        Line(rate.bounds, bound, style={"color": color, "ls": "--"}),
+        pages.charts.Line(rate.means, mean, *ends, style={"color": color}),
+        pages.charts.Line(rate.bounds, bound, style={"color": color, "ls": "--"}),
     ]
 
 
 def convergence_figure(results: Sequence[Convergence]) -> Figure:
     """Gap and bound against T on log axes; one panel per problem, certified and estimated constants."""
-    panels: dict[str, list[Line]] = {}
+    panels: dict[str, list[pages.charts.Line]] = {}
     for (loss, penalty), runs in groupby(results, key=lambda run: (run.loss, run.penalty)):
         lines = panels[f"duality gap: {loss} loss, λ = {penalty:g}"] = []
-        for run, color in zip(runs, COLORS, strict=False):
+        for run, color in zip(runs, pages.charts.COLORS, strict=False):
             how = f"{run.constants.how} constants"
             lines += _rate_lines(run.gap, color, f"gap, {how}", f"bound, {how}")
-    return charts.line_chart(results[0].gap.horizons, panels, STEPS, log="xy", shared=True)
+    return pages.charts.line_chart(results[0].gap.horizons, panels, STEPS, log="xy", shared=True)
 
 
 def training_figure(curves: Sequence[TrainingCurves]) -> Figure:
     """Both quantities of Theorem 2 after each epoch, mean over seeds, with a band from the smallest to the largest."""
-    panels: dict[str, list[Line]] = {title: [] for _, title, _ in BOUNDED.values()}
-    for method, color in zip(curves, (COLORS[1], COLORS[0]), strict=True):
+    panels: dict[str, list[pages.charts.Line]] = {title: [] for _, title, _ in BOUNDED.values()}
+    for method, color in zip(curves, (pages.charts.COLORS[1], pages.charts.COLORS[0]), strict=True):
         for lines, name in zip(panels.values(), BOUNDED, strict=True):
             values = getattr(method, name)
             ends = values.min(axis=0), values.max(axis=0)
-            lines.append(Line(values.mean(axis=0), method.method, *ends, style={"color": color}))
-    return charts.line_chart(range(1, curves[0].gradient_norm.shape[1] + 1), panels, "epoch", log="y")
+            lines.append(pages.charts.Line(values.mean(axis=0), method.method, *ends, style={"color": color}))
+    return pages.charts.line_chart(range(1, curves[0].gradient_norm.shape[1] + 1), panels, "epoch", log="y")
 
 
 def rate_figure(results: Sequence[StationarityRates]) -> Figure:
     """Both sides of Theorem 2 against T on log axes, a panel per quantity."""
-    panels: dict[str, list[Line]] = {}
+    panels: dict[str, list[pages.charts.Line]] = {}
     for name, (_, title, power) in BOUNDED.items():
         lines = panels[f"{title}: rate {power}"] = []
-        for result, color in zip(results, COLORS, strict=False):
+        for result, color in zip(results, pages.charts.COLORS, strict=False):
             label = f"λ = {result.constants.penalty:g}"
             lines += _rate_lines(getattr(result, name), color, f"left, {label}", f"right (bound), {label}")
-    return charts.line_chart(results[0].gradient_norm.horizons, panels, STEPS, log="xy")
+    return pages.charts.line_chart(results[0].gradient_norm.horizons, panels, STEPS, log="xy")
 
 
-@charts.drawn
+@pages.charts.drawn
 def bound_figure(bounds: Sequence[MethodBounds]) -> Figure:
     """The terms of Theorem 3 stacked, test groups from near to far, a bar per method; true risks as dots."""
     names = [b.test_group for b in bounds[0].breakdowns]
     width = 0.8 / len(bounds)
-    figure, (ax,) = charts.canvas(4.0)
+    figure, (ax,) = pages.charts.canvas(4.0)
     handles: list[Any] = [Patch(color=color, label=title) for title, color in reversed(TERMS.values())]
     for i, (method, hatch) in enumerate(zip(bounds, ("", "///"), strict=True)):
         x = np.arange(len(names)) + (i - (len(bounds) - 1) / 2) * width
@@ -275,7 +273,9 @@ def bound_figure(bounds: Sequence[MethodBounds]) -> Figure:
             bottom += heights
         risks = [b.test_risk for b in method.breakdowns]
         ax.plot(x, risks, ls="none", marker="D", ms=5, color="black", mec="white", mew=0.8, zorder=4)
-        handles.append(Patch(facecolor=GRID, edgecolor=SOFT, hatch=hatch, label=method.method))
+        handles.append(
+            Patch(facecolor=pages.charts.GRID, edgecolor=pages.charts.SOFT, hatch=hatch, label=method.method)
+        )
     ax.axhline(1.0, color="#374151", lw=1.0, ls="--")
     ax.text(len(names) - 0.45, 1.0, " B: above it the bound\n says nothing", fontsize=8, va="center")
     ax.set_xlim(-0.6, len(names) - 0.4)
@@ -283,5 +283,5 @@ def bound_figure(bounds: Sequence[MethodBounds]) -> Figure:
     ax.set_xticks(range(len(names)), [str(name) for name in names])
     ax.set_xlabel("test group, from near to far")
     ax.set_ylabel("loss")
-    charts.key(figure, [*handles, charts.mark("true risk (oracle)", "D", ms=5, color="black")])
+    pages.charts.key(figure, [*handles, pages.charts.mark("true risk (oracle)", "D", ms=5, color="black")])
     return figure

@@ -48,8 +48,7 @@ import torch
 from torch import Tensor, nn
 
 from toporo.checks import one_of, positive
-from toporo.data.batches import tensors
-from toporo.data.grouped import GroupedData
+from toporo.data import GroupedData, tensors
 from toporo.errors import DataError, SettingError
 from toporo.objectives import TRO, GroupDRO, Objective
 from toporo.paper.theory.ball import BallProblem, inner_suboptimality
