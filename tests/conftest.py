@@ -14,8 +14,10 @@ from pathlib import Path
 import matplotlib
 import pytest
 import torch
+from hypothesis import settings
 
 matplotlib.use("Agg")
+settings.load_profile("ci")  # no deadlines, which a busy machine misses, and the same examples each time
 # Tiny tensors gain nothing from threads and, on a busy machine, wait for them thirty times longer; children inherit it.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
