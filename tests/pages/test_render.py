@@ -10,7 +10,7 @@ from jinja2 import UndefinedError
 
 from tests.pages.page import Page
 from toporo.pages.charts import COLORS
-from toporo.pages.render import Section, night_colors, render
+from toporo.pages.render import DARK_COLORS, Section, render
 from toporo.pages.table import LONG, Table
 from toporo.topology.draw import OTHER_COLOR, TEST_COLOR, TRAIN_COLOR
 
@@ -54,6 +54,6 @@ def seen(color: str, cones: str) -> np.ndarray:
 @pytest.mark.parametrize("cones", BLIND)
 @pytest.mark.parametrize("colors", [COLORS, (TRAIN_COLOR, TEST_COLOR, OTHER_COLOR)])
 def test_colours_differ_in_both_modes_whatever_cones_are_missing(colors: tuple[str, ...], cones: str) -> None:
-    for shown in (colors, [night_colors()[color] for color in colors]):
+    for shown in (colors, [DARK_COLORS[color] for color in colors]):
         apart = {pair: np.linalg.norm(np.subtract(*(seen(c, cones) for c in pair))) for pair in combinations(shown, 2)}
         assert min(apart.values()) > 15, min(apart, key=apart.__getitem__)

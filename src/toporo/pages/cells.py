@@ -1,11 +1,15 @@
-"""Numbers, intervals and names as text of pages."""
+"""Numbers, intervals, names and sentences as text of pages."""
 
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
+import toporo
 from toporo.estimators.explain import RowTable
 from toporo.pages.table import Table
 from toporo.tables.resample import Interval
@@ -37,6 +41,16 @@ def interval_text(interval: Interval) -> str:
         return number(interval.value)
     value, low, high = (number(end, max(map(abs, ends))) for end in ends)
     return f"{value} ({low} to {high})"
+
+
+def versions() -> str:
+    """Return the versions that make a page, for its settings."""
+    return f"toporo {toporo.__version__}, Python {platform.python_version()}, numpy {np.__version__}"
+
+
+def where(*sentences: tuple[Any, str]) -> list[str]:
+    """Return the sentences whose condition holds."""
+    return [sentence for condition, sentence in sentences if condition]
 
 
 def quoted(name: object) -> str:

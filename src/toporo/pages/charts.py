@@ -24,7 +24,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator, StrMethodFormatter
 
-from toporo.pages.render import GREYS, Section
+from toporo.pages.render import DARK_COLORS, Section
 from toporo.pages.svg import STYLE, WIDTH, alternative_text, to_svg
 from toporo.pages.table import Table
 from toporo.text import printable
@@ -137,7 +137,7 @@ def readable(fill: Any) -> str:
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(fill)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     dark = (luminance + 0.05) / 0.055 > 1.05 / (luminance + 0.05)
-    if to_hex(fill) in GREYS:  # dark mode swaps greys, and so the colour of text on them
+    if to_hex(fill) in DARK_COLORS:  # dark mode swaps the fill, and so the colour of text on it
         return INK if dark else "#ffffff"
     return ON_LIGHT if dark else ON_DARK
 

@@ -1,19 +1,17 @@
-"""Models compared on one HTML page that opens offline: one sentence, one figure, one table."""
+"""Page that compares models: one sentence, one figure, one table."""
 
 from __future__ import annotations
 
 import math
-import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
 import toporo
 from toporo.files import write_text
-from toporo.pages.cells import interval_text, number, quoted
+from toporo.pages.cells import interval_text, number, quoted, versions, where
 from toporo.pages.charts import figure_section
 from toporo.pages.model_text import FEW_GROUPS
 from toporo.pages.render import Section, Verdict, render
@@ -124,17 +122,17 @@ def contest_figure(contest: Contest, *, test: bool = False) -> Figure:
 
 def _cautions(contest: Contest) -> list[str]:
     groups = sum(map(len, contest.regions))
-    sentences = {
-        "The best of many models in these regions looks better than it is: expect a larger error in new regions.": True,
-        "Groups of one region are evaluated by the same models, and neighbours are alike: intervals over groups are "
-        "rather too narrow.": True,
-        f"Means are over {groups} groups: their intervals are rough.": groups < FEW_GROUPS,
-        "The graph was shuffled once. Another shuffle would give other numbers.": contest.has_graph,
-        "Inputs are encoded once, from all training rows without their targets; models have their default settings.":
-        True,
-        "Regions of training groups stand for new groups, which may differ from them.": not contest.test_groups,
-    }  # fmt: skip
-    return [sentence for sentence, holds in sentences.items() if holds]
+    return where(
+        (True, "The best of many models in these regions looks better than it is: expect a larger error in new "
+         "regions."),
+        (True, "Groups of one region are evaluated by the same models, and neighbours are alike: intervals over groups "
+         "are rather too narrow."),
+        (groups < FEW_GROUPS, f"Means are over {groups} groups: their intervals are rough."),
+        (contest.has_graph, "The graph was shuffled once. Another shuffle would give other numbers."),
+        (True, "Inputs are encoded once, from all training rows without their targets; models have their default "
+         "settings."),
+        (not contest.test_groups, "Regions of training groups stand for new groups, which may differ from them."),
+    )  # fmt: skip
 
 
 def _settings(contest: Contest) -> list[tuple[str, str]]:
@@ -144,7 +142,7 @@ def _settings(contest: Contest) -> list[tuple[str, str]]:
         ("regions", "; ".join(", ".join(region) for region in contest.regions)),
         ("test groups", ", ".join(contest.test_groups) or "–"),
         ("intervals", f"{contest.resamples} resamples, seed {contest.seed}"),
-        ("page", f"toporo {toporo.__version__}, Python {platform.python_version()}, numpy {np.__version__}"),
+        ("page", versions()),
     ]
 
 
@@ -173,9 +171,6 @@ def against_section(evaluation: Evaluation, name: str, other: Evaluation) -> Sec
     is_clear = clear(comparison.gain) != 0
     label = f"gain in {metric}" + (f" (dotted: mean over {over})" if is_clear else "")
     panel = Panel([Marks(gains, marker="")], label, reference=comparison.gain.value if is_clear else math.nan)
-    text = (
-        f"{comparison.words('This model', control)} Bars to the right: this model is better there, to the left: worse. "
-        "The worst first."
-    )
+    text = "Bars to the right: this model is better there, to the left: worse. The groups where it is worst are first."
     table = Table.from_columns(cells, f"All {len(order)} groups, the worst for this model first")
     return figure_section("against", f"Compared with {control}", text, row_chart(order, [panel]), (table,))

@@ -1,4 +1,4 @@
-"""A diagnosis on one HTML page that opens offline: findings, distances between groups, and groups."""
+"""Page about a diagnosis: findings, distances between groups, features that distinguish them, and groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from toporo.pages.table import Table
 from toporo.text import many, short_name
 from toporo.topology.draw import TEST_COLOR
 
-#: Columns of the figure of what tells groups apart.
+#: Columns in the figure of features that distinguish groups.
 SHOWN_FEATURES = 12
 #: Inches of a row of the map, and of a character of a name.
 ROW, LETTER = 0.165, 0.075
@@ -97,7 +97,7 @@ def write_doctor_report(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> N
     """
     facts = diagnosis.facts
     without = facts.get("measured_without") or []
-    aside = f" Without {', '.join(map(repr, without))}, which would settle it." if without else ""
+    aside = f" Columns that identify groups were left out: {', '.join(map(repr, without))}." if without else ""
     sections = []
     if diagnosis.distances is not None:
         sections.append(_distance_section(diagnosis.distances, facts["test_groups"], aside))
@@ -121,10 +121,10 @@ def write_doctor_report(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> N
 def _verdict(diagnosis: Diagnosis) -> Verdict:
     serious, risky = (diagnosis.count(severity) for severity in ("serious", "risky"))
     if serious:
-        return Verdict(f"Not yet: settle {many(serious, 'serious finding')} before you train.", "bad")
+        return Verdict(f"Do not train yet: resolve {many(serious, 'serious finding')} first.", "bad")
     if risky:
-        return Verdict(f"You can train, with care: nothing is serious, but {many(risky, 'finding')} may mislead.")
-    return Verdict("You can train: nothing stands in the way.", "good")
+        return Verdict(f"You can train with care: no finding is serious, but {many(risky, 'finding')} may mislead.")
+    return Verdict("You can train: no problem was found.", "good")
 
 
 def _caption(diagnosis: Diagnosis) -> str:
@@ -151,13 +151,17 @@ def _groups_section(diagnosis: Diagnosis) -> Section:
 
 
 def _distance_section(distances: Distances, test: Collection[str], aside: str) -> Section:
-    result = "The groups differ in their features." if distances.beyond_chance else "This is no more than chance."
+    result = (
+        "The groups differ in their features."
+        if distances.beyond_chance
+        else "This is no more than expected by chance."
+    )
     text = (
         f"Diffusion EMD between groups, on {many(distances.points, 'sampled row')} with standardised features; lighter "
         f"is nearer. The mean is {distances.typical:.3g}; if rows are assigned to groups at random, it is "
         f"{distances.chance:.3g} ± {distances.chance_spread:.1g}. {result}{aside}"
     )
-    return figure_section("heat", "How far apart the groups are", text, distance_map(distances, test))
+    return figure_section("heat", "Distances between groups", text, distance_map(distances, test))
 
 
 def _feature_section(found: Separability, aside: str) -> Section:
@@ -166,11 +170,11 @@ def _feature_section(found: Separability, aside: str) -> Section:
         f"{many(found.points, 'sampled row')}) recognises {percent(found.accuracy)} of a group's rows on average; "
         f"guessing gives {percent(found.chance)}. Near 100 %, a new group will look unlike all others; near "
         f"guessing, groups look alike.{aside} The bars are the share of each column in the decisions of trees that "
-        "tell groups apart."
+        "distinguish the groups."
     )
     names, shares = zip(*found.features[:SHOWN_FEATURES], strict=True)
     figure = row_chart(names, [Panel([Marks(shares, marker="")], "share", zero=True)])
-    return figure_section("features", "What tells the groups apart", text, figure)
+    return figure_section("features", "Features that distinguish the groups", text, figure)
 
 
 def _settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:

@@ -1,9 +1,8 @@
-"""One fitted model on one HTML page that opens offline: its parts, the groups that count, and its errors."""
+"""Page about one fitted model: its errors by group, its parts, and its groups."""
 
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import GroupRow
 from toporo.estimators.league import LeagueTable
 from toporo.files import write_text
-from toporo.pages.cells import explain_table, interval_text, number, quoted
+from toporo.pages.cells import explain_table, interval_text, number, quoted, versions
 from toporo.pages.charts import COLORS, Line, figure_section, line_chart
 from toporo.pages.compare import against_section
 from toporo.pages.maps import graph_chart
@@ -138,7 +137,9 @@ def _sections(report: ModelReport) -> list[Section]:
         sections += league_sections(report, table)
     else:
         sections += [_graph_section(report), _weight_section(report), _penalty_section(report)]
-        sections += [_training_section(model), _effects_section(model), _groups_section(report)]
+        sections += [_training_section(model), _effects_section(model)]
+        text = f"Heaviest first. The loss is the {report.loss_name}; hops are edges to the nearest test group."
+        sections.append(Section("table", "All training groups", text, tables=(explain_table(table),)))
     sections.append(_columns_section(model))
     return [section for section in sections if section is not None]
 
@@ -208,7 +209,7 @@ def _graph_section(report: ModelReport) -> Section | None:
     absent = many(len(report.table) - len(inside), "training group")
     text = (
         f"The {graph.origin.kind} graph has {len(graph)} groups and {len(graph.edges)} edges. Training groups are "
-        "larger the larger their weight, and darker the larger their loss. Names are written where there is room."
+        "larger the larger their weight, and darker the larger their loss. Names are shown where there is room."
         f"{f' Test groups are {away} from the nearest training group.' if away else ''}"
         f"{f' Not in the graph: {absent}.' if len(inside) < len(report.table) else ''}"
     )
@@ -239,10 +240,10 @@ def _weight_section(report: ModelReport) -> Section:
     return figure_section(
         "weights",
         "Prior, weight and loss by training group",
-        "Heaviest first. The prior follows from the topology, and is the same for all groups without one. The losses "
-        "move the weights from there towards groups with large losses. A long bar means that the losses decide how "
-        "much a group counts. A large loss with a small weight means that the prior holds the group down, or that "
-        "more weight would not help it.",
+        "Heaviest first. The prior follows from the topology; without one it is the same for all groups. The losses "
+        "move the weights from the prior towards groups with large losses: a long bar means that the losses decide "
+        "how much a group counts. A large loss with a small weight means that the prior gives the group little "
+        "weight, or that more weight would not reduce its loss.",
         row_chart([row.group for row in order], panels),
     )
 
@@ -263,10 +264,10 @@ def _penalty_section(report: ModelReport) -> Section | None:
     standardised = report.model.classes is None and getattr(estimator, "standardize", False)
     label = "held-out loss (standardised)" if standardised else f"held-out {report.loss_name}"
     text = (
-        "Each penalty λ was tried with some training groups held out; the one in bold was chosen. The larger λ, the "
-        "nearer the weights stay to the prior (∞: they are the prior). Losses are geometric means over folds. The "
+        "Each penalty λ was evaluated with some training groups held out; the one in bold was chosen. The larger λ, "
+        "the closer the weights are to the prior (∞: they are the prior). Losses are geometric means over folds. The "
         "spread over folds is relative to the other penalties; where it exceeds the differences, other penalties "
-        "would have done as well."
+        "are as good."
     )
     table = Table(("penalty λ", label, "spread over folds"), rows)
     return Section("penalty", "Choice of the penalty", text, tables=(table,))
@@ -303,16 +304,11 @@ def _effects_section(model: TableModel) -> Section | None:
     text = f"Change of {what} if an input grows by {unit} and the others stay as they are."
     if len(effects) < len(model.coefficients):
         text += f" The {len(effects)} largest of {len(model.coefficients)}."
-    title = "What moves the prediction"
+    title = "Effect of each input"
     if len(classes or ()) > 2:
         return Section("effects", title, text, tables=(explain_table(effects),))
     panel = Panel([Marks([row.comparable for row in effects], marker="")], f"change of {what} by {unit} of the input")
     return figure_section("effects", title, text, row_chart([row.input for row in effects], [panel]))
-
-
-def _groups_section(report: ModelReport) -> Section:
-    text = f"Heaviest first. The loss is the {report.loss_name}; hops are edges to the nearest test group."
-    return Section("table", "Every training group", text, tables=(explain_table(report.table),))
 
 
 # ---------------------------------------------------------------- columns and settings
@@ -344,8 +340,7 @@ def _settings(report: ModelReport) -> list[tuple[str, str]]:
             lines.append(("solver", f"{record.steps} steps; {gap}"))
     if evaluation is not None:
         lines.append(("evaluation", f"{evaluation.resamples} resamples, seed {evaluation.seed}"))
-    versions = f"toporo {toporo.__version__}, Python {platform.python_version()}, numpy {np.__version__}"
-    return [*lines, ("page", versions)]
+    return [*lines, ("page", versions())]
 
 
 def _setting(value: Any) -> str:

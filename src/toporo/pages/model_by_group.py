@@ -45,16 +45,16 @@ def kriged_sections(report: ModelReport, table: CoefficientTable) -> list[Sectio
     )
     share = Table(("model", "share of the evidence"), tuple(evidence), ("model",))
     columns = (
-        "Most different groups first. Hops: edges to the nearest training group. Trust: how well its coefficients are "
-        "known, from 0 to 1. Difference: distance of its predictions from those of the mean training group, root mean "
-        "square over inputs spread as in training; without_graph: their change without the graph. Slopes are per unit "
-        "of the input, those that vary most first."
+        "The most different groups are first. Hops: edges to the nearest training group. Trust: how well the "
+        "coefficients of the group are known, from 0 to 1. Difference: distance of its predictions from those of the "
+        "mean training group, root mean square over inputs spread as in training; without_graph: their change without "
+        "the graph. Slopes are per unit of the input, those that vary most first."
     )
     most = len(table.columns) - max(0, len(table.inputs) - MOST_SLOPES)
     return [
         Section("evidence", "Evidence for the nested models", text, tables=(share,)),
         _coefficient_section(report, table),
-        Section("table", "Every group", columns, tables=(explain_table(table, most),)),
+        Section("table", "All groups", columns, tables=(explain_table(table, most),)),
     ]
 
 
@@ -97,10 +97,10 @@ def coefficient_panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, flo
 def league_sections(report: ModelReport, table: LeagueTable) -> list[Section | None]:
     """Make the sections about a mean of several models; ``table`` is from its ``explain``."""
     text = (
-        "Each candidate was fitted without some training groups at a time, and its errors were measured there, on "
-        "average and in the worst part of the groups. Errors are squared and relative to a safe mean of a few "
-        "candidates: below 1 is better. Ensemble weights (“vote”) are drawn towards that mean; a candidate with large "
-        "errors in any part of the groups has none."
+        "Each candidate was fitted repeatedly, each time without some training groups, and its errors were measured "
+        "in those groups, on average and in the worst part of them. Errors are squared and relative to a safe mean of "
+        "a few candidates: below 1 is better. Ensemble weights (“vote”) are shrunk towards that mean; a candidate "
+        "with large errors in any part of the groups has none."
     )
     candidates = Section("league", "Candidates", text, tables=(explain_table(table),))
     graph = report.model.graph
@@ -119,8 +119,8 @@ def _effect_map(report: ModelReport, graph: GroupGraph, table: LeagueTable) -> S
     }
     text = (
         "The group effect is the part of the target that the candidates, fitted without the group, do not predict. It "
-        "follows from the neighbours, and in a training group from its own rows. It is added to predictions only in "
-        "groups that were not trained on."
+        "is estimated from the neighbours, and in a training group from its own rows. It is added to predictions only "
+        "in groups that were not trained on."
         f"{f' The first {MOST_PANELS} of {len(classes)} classes.' if len(classes) > MOST_PANELS else ''}"
     )
     label = f"{short_name(model.target, 40)}: effect" + ("" if model.classes is None else " on the log-odds")
@@ -145,7 +145,7 @@ def _effect_table(report: ModelReport, graph: GroupGraph, table: LeagueTable) ->
         two = len(model.classes) == 2
         of = f"of “{short_name(model.classes[1], 40)}”" if two else "root mean square over classes"
         text += f" Effects are on log-odds, {of}."
-    return Section("table", "Every group", text, tables=(Table.from_columns(cells, f"All {len(rows)} groups"),))
+    return Section("table", "All groups", text, tables=(Table.from_columns(cells, f"All {len(rows)} groups"),))
 
 
 def _single(values: Any) -> float:

@@ -12,7 +12,7 @@ from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import RowTable
 from toporo.estimators.league import LeagueTable
-from toporo.pages.cells import interval_text, number, quoted, quoted_names
+from toporo.pages.cells import interval_text, number, quoted, quoted_names, where
 from toporo.pages.maps import OUTSIDE
 from toporo.pages.render import Verdict
 from toporo.tables.contest import compare, constant_in_words, metric_name, over_constant, unfair
@@ -129,7 +129,7 @@ def verdict(report: ModelReport) -> Verdict:
 
 
 def summary(report: ModelReport) -> list[str]:
-    """Return what was fitted to what, and how it was evaluated; what the model loses to comes first."""
+    """Return sentences about the fit and the evaluation; a comparison that the model loses comes first."""
     model, evaluation = report.model, report.evaluation
     sentences = []
     if evaluation is not None:
@@ -238,24 +238,19 @@ def cautions(report: ModelReport) -> list[str]:
     needs_control = f"{alone}To see whether the method helps, compare it with {control} on the same groups."
     if model.about.get("method") == "erm":
         needs_control = "This is a control: compare a robust model with it on the same groups."
-    return _where(
+    return where(
         *about,
         *_about_evaluation(report),
         (True, needs_control),
         (True, "In a new group the target may depend on the inputs in another way, or on something that is not in the "
          "table: no model can know what no training group shows."),
-        (unreachable, f"No path leads from a training group to {quoted_names(unreachable)}: the graph tells nothing "
-         "about them."),
+        (unreachable, f"No path leads from a training group to {quoted_names(unreachable)}: the graph has no "
+         "information about them."),
         (report.groups_outside, f"{OUTSIDE.capitalize()}: {quoted_names(report.groups_outside)} "
-         f"({many(len(report.groups_outside), 'group')}). Nothing is known about errors that far out."),
+         f"({many(len(report.groups_outside), 'group')}). Errors there are unknown."),
         (report.linear, "Coefficients describe the model, not causes; correlated features share theirs in ways that "
          "another sample may change."),
     )  # fmt: skip
-
-
-def _where(*sentences: tuple[Any, str]) -> list[str]:
-    """Return the sentences whose condition holds."""
-    return [sentence for condition, sentence in sentences if condition]
 
 
 def _about_weights(report: ModelReport) -> list[tuple[Any, str]]:

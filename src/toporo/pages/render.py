@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import colorsys
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -14,14 +12,15 @@ from toporo.pages.table import Table
 from toporo.text import printable
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
 
-#: Greys of paper, ink and lines, which dark mode swaps, and the dark counterparts of other colours. Colour scales are
-#: the same in both modes.
-GREYS = ("#ffffff", "#f6f7f9", "#f4f7fa", "#f3f5f7", "#eef0f2", "#e8ebee", "#e6e9ed", "#e5e7eb", "#e3e9ef", "#dfe3e8",
-         "#d9dde3", "#d1d5db", "#d0d5dc", "#c4c9d1", "#c3c9d1", "#b4bbc5", "#b0b5bd", "#9ca3af", "#9aa1ab", "#8a8f98",
-         "#6b7280", "#374151", "#1f2937", "#111827", "#000000")  # fmt: skip
-NIGHT = {"#ffffff": "#14181f", TRAIN_COLOR: "#6ea8e8", TEST_COLOR: "#f0a040", "#0072b2": "#2f86d0",
-         "#d55e00": "#f08a4b", "#009e73": "#2fb38a", "#cc79a7": "#e59ac6", "#56b4e9": "#a8e0ff", "#e69f00": "#ffd35c",
-         "#606060": "#6f6f6f", "#dbeafe": "#1e3a5f", "#fde3cf": "#4a2c14"}  # fmt: skip
+#: Colours of figures and their counterparts in dark mode; colour scales are the same in both modes.
+DARK_COLORS = {
+    "#ffffff": "#14181f", "#f6f7f9": "#1e222a", "#eef0f2": "#272d32", "#e5e7eb": "#2e333c", "#d9dde3": "#353d48",
+    "#d1d5db": "#3e454f", "#c4c9d1": "#474e5b", "#b0b5bd": "#59606b", "#9ca3af": "#646d7c", "#9aa1ab": "#68717d",
+    "#8a8f98": "#797f89", "#6b7280": "#8d94a0", "#374151": "#b1bac7", "#1f2937": "#c7cdd6", "#111827": "#d3d7df",
+    "#000000": "#ededed", "#0072b2": "#2f86d0", "#d55e00": "#f08a4b", "#009e73": "#2fb38a", "#cc79a7": "#e59ac6",
+    "#56b4e9": "#a8e0ff", "#e69f00": "#ffd35c", "#606060": "#6f6f6f", "#dbeafe": "#1e3a5f", "#fde3cf": "#4a2c14",
+    TRAIN_COLOR: "#6ea8e8", TEST_COLOR: "#f0a040",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def render(template: str, **context: Any) -> str:
     Parameters
     ----------
     template : its file name, such as ``"model.html"``; pages extend ``base.html``.
-    context : its variables; ``version`` and ``night_colors`` are always there.
+    context : its variables; ``version`` and ``dark_colors`` are always there.
     """
     environment = Environment(
         loader=PackageLoader("toporo", "pages"),
@@ -70,20 +69,8 @@ def render(template: str, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    common = {"version": toporo.__version__, "night_colors": night_colors()}
+    common = {"version": toporo.__version__, "dark_colors": DARK_COLORS}
     return environment.get_template(template).render(**common, **context)
-
-
-@cache
-def night_colors() -> dict[str, str]:
-    """Return the dark counterpart of each colour of figures."""
-    dark = {}
-    for grey in GREYS:
-        red, green, blue = bytes.fromhex(grey[1:])
-        hue, light, depth = colorsys.rgb_to_hls(red / 255, green / 255, blue / 255)
-        counterpart = colorsys.hls_to_rgb(hue, 0.1 + 0.83 * (1 - light) ** 0.85, min(depth, 0.16))
-        dark[grey] = "#" + bytes(round(255 * part) for part in counterpart).hex()
-    return dark | NIGHT
 
 
 def _printable(value: object) -> object:
