@@ -16,7 +16,7 @@ from toporo.data.images import ImageStore, TileStore
 from toporo.groups import name_to_json
 from toporo.paper import BENCHMARKS
 from toporo.paper.loaded import BenchmarkData
-from toporo.paper.protocols import PENALTIES
+from toporo.paper.methods import PENALTIES
 from toporo.paper.results import Results, make_rows
 from toporo.paper.runs import Run, Store
 from toporo.topology.graph import GroupGraph

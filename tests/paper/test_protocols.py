@@ -11,7 +11,8 @@ from toporo.errors import SettingError, UnknownNameError
 from toporo.objectives import OBJECTIVES
 from toporo.paper import BENCHMARKS
 from toporo.paper.fits import FITS, PRIORS, TARGETS, method_objective
-from toporo.paper.protocols import BENCH_METHODS, Protocol
+from toporo.paper.methods import BENCH_METHODS
+from toporo.paper.protocols import Protocol
 from toporo.training import MLP, Batches, TrainingPlan
 
 EVERY = pytest.mark.parametrize("protocol", [each.protocol for each in BENCHMARKS.values()], ids=list(BENCHMARKS))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toporo.paper import BENCHMARKS
-from toporo.paper.protocols import BENCH_METHODS, TOPOLOGY, WORST_CASE
+from toporo.paper.methods import BENCH_METHODS, TOPOLOGY, WORST_CASE
 from toporo.paper.results import Results, Row
 from toporo.paper.sentences import headline
 

@@ -9,7 +9,7 @@ import pytest
 
 from toporo.objectives import OBJECTIVES
 from toporo.paper import BENCHMARKS, runs
-from toporo.paper.protocols import BENCH_METHODS
+from toporo.paper.methods import BENCH_METHODS
 from toporo.paper.runs import Run
 
 RUN = Run(BENCHMARKS["dg15"].protocol, BENCH_METHODS["tro-physical"], 0, "data")

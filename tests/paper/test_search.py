@@ -13,11 +13,12 @@ import pytest
 
 from toporo.errors import DataError, DivergedError, SettingError
 from toporo.paper import BENCHMARKS, load_dataset, runner, search
-from toporo.paper.protocols import PENALTIES, Protocol
+from toporo.paper.methods import PENALTIES, STEPS
+from toporo.paper.protocols import Protocol
 from toporo.paper.results import Row
 from toporo.paper.runner import reproduce
 from toporo.paper.runs import Run
-from toporo.paper.search import STEPS, SearchPlan, make_plan, read_search, search_settings
+from toporo.paper.search import SearchPlan, make_plan, read_search, search_settings
 
 METHODS = ["erm", "vrex", "tro-physical"]
 
@@ -25,9 +26,11 @@ METHODS = ["erm", "vrex", "tro-physical"]
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch, small: Protocol) -> Protocol:
     """Four epochs, and grids of a few settings."""
-    grid = {"erm": ({},), "vrex": ({"penalty": 1.0, "warm_up": 3},), "tro": ({"penalty": 1.0, "step": 0.1},)}
-    monkeypatch.setattr(search, "GRIDS", grid)
-    return small
+    tro = {"grid": {"penalty": (1.0,), "step": (0.1,)}}
+    grids = {"vrex": {"grid": {"penalty": (1.0,), "warm_up": (3,)}}, "sd": {"grid": None}}
+    protocol = replace(small, changes={**grids, "tro-physical": tro, "tro-data": tro})
+    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", protocol)
+    return protocol
 
 
 def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> SearchPlan:
@@ -187,7 +190,10 @@ def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("dg15", "--search", "--methods", "sd"), "no grid for sd: it tries erm, vrex, tro on networks"),
+        (
+            ("dg15", "--search", "--methods", "sd"),
+            "sd cannot be searched, without a grid of settings; expected some of erm, iw-erm",
+        ),
         (("dg15", "--search", "--steps", "5"), "--search is for dg15, dg60 and tpt48"),
         (("dg15", "--search", "--show", "nowhere.json"), "no results in ."),
         (("dg60", "--search", "--show", "search.json"), "has a search of dg15"),

@@ -16,10 +16,9 @@ pytestmark = pytest.mark.slow
 BENCHMARKS = """
 import numpy as np
 
-from toporo.paper import Benchmark, BenchmarkData, register
-from toporo.paper.protocols import Metric, Protocol
-from toporo.data.grouped import GroupedData
-from toporo.topology.graph import GroupGraph
+from toporo.data import GroupedData
+from toporo.paper import Benchmark, BenchmarkData, Metric, Protocol, register
+from toporo.topology import GroupGraph
 
 VALLEYS = ("upper", "middle", "lower", "mouth")
 

@@ -36,7 +36,8 @@ from toporo.paper.loaded import (
     find_data,
     find_file,
 )
-from toporo.paper.protocols import BENCH_METHODS, TRO_USES, BenchMethod, Metric, Protocol, Variant
+from toporo.paper.methods import BENCH_METHODS, TRO_GRID, TRO_USES, BenchMethod
+from toporo.paper.protocols import Metric, Protocol, Variant
 from toporo.paper.results import Results
 from toporo.paper.safe_pickle import read_arrays
 from toporo.paper.sections import Sections, any_sections, lowest_seeds, section
@@ -314,7 +315,7 @@ for _name, _title, _prior in (
     ("tro-learned", "TRO-data, prior really learned", "data"),
 ):
     BENCH_METHODS.register(_name)(
-        BenchMethod(_name, _title, "tro", prior=_prior, control=True, everywhere=False, uses=TRO_USES)
+        BenchMethod(_name, _title, "tro", prior=_prior, control=True, everywhere=False, uses=TRO_USES, grid=TRO_GRID)
     )
 
 

@@ -10,7 +10,8 @@ from toporo.data import ImageStore
 from toporo.errors import DataError
 from toporo.paper.base import Benchmark, Vision, register
 from toporo.paper.image_folder import ImageFolder
-from toporo.paper.protocols import MILD_TRO, ON_IMAGES_EXTRA, WARM_UP_SHARE, Metric, Protocol, Variant
+from toporo.paper.methods import MILD_TRO, ON_IMAGES_EXTRA, WARM_UP_SHARE
+from toporo.paper.protocols import Metric, Protocol, Variant
 from toporo.paper.results import Results
 from toporo.paper.sections import Sections, any_sections, sample_runs, section
 

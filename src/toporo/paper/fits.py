@@ -20,7 +20,8 @@ from toporo.errors import DataError, DivergedError, SettingError
 from toporo.objectives import OBJECTIVES, Objective, make_objective
 from toporo.paper.base import BENCHMARKS, ON_CPU, Benchmark, VisionChoices
 from toporo.paper.loaded import BenchmarkData, ByGroup, mean_by_group, mean_of_groups, mse_by_group
-from toporo.paper.protocols import BenchMethod, Protocol
+from toporo.paper.methods import BenchMethod
+from toporo.paper.protocols import Protocol
 from toporo.paper.runs import Run, Store
 from toporo.registry import Registry
 from toporo.robust import fit_linear

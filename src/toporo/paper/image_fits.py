@@ -19,7 +19,7 @@ from toporo.data import GroupedData, ImageStore, Split, TileStore, group_rng
 from toporo.errors import DataError, TopoRoWarning, warn
 from toporo.paper.fits import FITS, Assignment, Fitted, method_objective
 from toporo.paper.loaded import BenchmarkData, mean_by_group
-from toporo.paper.protocols import BenchMethod
+from toporo.paper.methods import BenchMethod
 from toporo.paper.runs import TOPOLOGY, read_sealed, write_sealed
 from toporo.topology import GroupGraph, Prior, learn_topology
 from toporo.training import SWAD, Batches, FitResult, TrainingPlan, fit, outputs_at

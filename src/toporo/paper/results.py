@@ -19,7 +19,8 @@ from toporo.errors import DataError
 from toporo.files import read_json, write_text
 from toporo.paper.base import BENCHMARKS, Benchmark
 from toporo.paper.loaded import BenchmarkData
-from toporo.paper.protocols import BenchMethod, Metric, Protocol, Variant
+from toporo.paper.methods import BenchMethod
+from toporo.paper.protocols import Metric, Protocol, Variant
 from toporo.paper.runs import Run, Store
 from toporo.schema import Count, as_type
 from toporo.topology import GroupGraph, Prior

@@ -25,7 +25,8 @@ from toporo.machine import cores, follow, one_thread, signals_held, tidily
 from toporo.paper.base import BENCHMARKS, ON_CPU, VisionChoices, load_dataset
 from toporo.paper.fits import FITS, Assignment
 from toporo.paper.loaded import BenchmarkData
-from toporo.paper.protocols import BenchMethod, Protocol, Variant
+from toporo.paper.methods import BenchMethod
+from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import Results, make_rows
 from toporo.paper.runs import SCHEMA, TOPOLOGY, Run, Store, read_sealed, set_aside
 from toporo.text import many

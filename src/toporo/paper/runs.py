@@ -18,7 +18,8 @@ from safetensors.numpy import load
 
 from toporo.errors import DataError, warn
 from toporo.files import read_json, sha256, write_text, write_whole
-from toporo.paper.protocols import BenchMethod, Protocol
+from toporo.paper.methods import BenchMethod
+from toporo.paper.protocols import Protocol
 from toporo.types import Record
 
 SCHEMA = "toporo.run/3"
@@ -32,7 +33,7 @@ PROTOCOL_FIELDS_NOT_IN_KEY = (
     "title", "methods", "extra", "variants", "metric", "metrics", "better", "digits", "changes", "notes", "unit",
     "rules", "headline", "average",
 )  # fmt: skip
-METHOD_FIELDS_NOT_IN_KEY = ("title", "control", "everywhere", "uses", "baseline", "varies")
+METHOD_FIELDS_NOT_IN_KEY = ("title", "control", "everywhere", "uses", "baseline", "varies", "grid")
 #: Ending of the file with a topology that the runs of a seed share.
 TOPOLOGY = "topology.json"
 

@@ -26,7 +26,8 @@ from toporo.files import write_text
 from toporo.pages import Table
 from toporo.paper.base import BENCHMARKS, Benchmark, load_dataset
 from toporo.paper.loaded import BenchmarkData
-from toporo.paper.protocols import PENALTIES, BenchMethod, Protocol, Variant
+from toporo.paper.methods import BenchMethod
+from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import read_results
 from toporo.paper.runner import Progress, Runner, Say, quiet
 from toporo.paper.runs import Run, Store
@@ -35,26 +36,6 @@ from toporo.schema import as_type
 from toporo.types import Record
 
 SCHEMA = "toporo.search/1"
-#: The paper's grid of steps for q.
-STEPS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
-#: Penalties that DomainBed draws from, as a grid, and shares of a run for the warm-up: 10, 100 and 500 of 2,000 steps.
-_PENALTIES, _WARM_UPS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), (0.005, 0.05, 0.25)
-
-
-def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    return tuple(dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values()))
-
-
-#: Settings to try by objective; a method's own settings are tried too.
-GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
-    "erm": ({},),
-    "iw-erm": ({},),
-    "irm": _grid(penalty=_PENALTIES, warm_up_share=_WARM_UPS),
-    "vrex": _grid(penalty=_PENALTIES, warm_up_share=_WARM_UPS),
-    "sd": _grid(penalty=(1e-5, 1e-4, 1e-3, 1e-2, 0.1)),
-    "group-dro": _grid(step=STEPS),
-    "tro": _grid(penalty=PENALTIES, step=STEPS),
-}
 #: Largest number of regions held out, and evaluations of a run.
 FOLDS, EVALUATIONS = 3, 20
 #: Rules without test labels; and all: the table's own settings, then those best on validation rows of the training
@@ -99,7 +80,7 @@ def make_plan(
     benchmark : under its protocol.
     variant, loaded : one of its variants, and the data.
     seeds : number of seeds.
-    methods : names; by default those of the protocol's table that there is a grid for, except λ = 0.
+    methods : names; by default those of the protocol's table that have a grid, except λ = 0.
     """
     settled = benchmark.protocol.for_variant(variant)
     if settled.unit != "epochs" or settled.model != "mlp":
@@ -108,11 +89,12 @@ def make_plan(
     candidates = protocol.get_methods(protocol.methods if methods is None else methods)
     if methods is None:
         candidates = [method for method in candidates if method.settings.get("penalty") != 0.0]
-    chosen = [method for method in candidates if method.objective in GRIDS]
-    without = [method.name for method in candidates if method not in chosen]
+    chosen = [method for method in candidates if method.grid is not None]
+    without = [method.name for method in candidates if method.grid is None]
     if without and (methods is not None or not chosen):
+        able = [method.name for method in protocol.get_methods() if method.grid is not None]
         raise SettingError(
-            f"a search has no grid for {', '.join(without)}: it tries {', '.join(GRIDS)} on networks of plain rows."
+            f"{', '.join(without)} cannot be searched, without a grid of settings; expected some of {', '.join(able)}."
         )
     folds = _folds(loaded)
     data = (loaded, *(data for data, _ in folds))
@@ -127,10 +109,10 @@ def make_plan(
 
 
 def _settings(method: BenchMethod) -> list[dict[str, Any]]:
-    """Return the method's own settings, then those of the grid on top of them, each once."""
-    settings = [dict(method.settings)]
-    for changes in GRIDS[str(method.objective)]:
-        if (changed := {**method.settings, **changes}) not in settings:
+    """Return the method's own settings, then those of its grid on top of them, each once."""
+    grid, settings = method.grid or {}, [dict(method.settings)]
+    for values in itertools.product(*grid.values()):
+        if (changed := {**method.settings, **dict(zip(grid, values, strict=True))}) not in settings:
             settings.append(changed)
     return settings
 
@@ -236,7 +218,7 @@ def search_settings(
     """Try a grid of settings for every method, and write the result of every rule to ``out/search.json``.
 
     Runs are stored as they end, so the same call after an interruption continues. Parameters are those of
-    :func:`toporo.paper.runner.reproduce`; by default methods are those of the table that there is a grid for.
+    :func:`toporo.paper.runner.reproduce`; by default methods are those of the table that have a grid.
     """
     whole(seeds, "seeds", 1)
     runner = Runner(Store(Path(out)), workers=workers, progress=progress, say=say)

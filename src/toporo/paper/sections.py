@@ -18,7 +18,8 @@ import numpy.typing as npt
 from toporo import pages
 from toporo.groups import name_from_json
 from toporo.paper.loaded import ByGroup
-from toporo.paper.protocols import WORST_CASE, BenchMethod, Metric, Protocol
+from toporo.paper.methods import WORST_CASE, BenchMethod
+from toporo.paper.protocols import Metric, Protocol
 from toporo.paper.results import Results, select
 from toporo.paper.sentences import when
 from toporo.types import Record

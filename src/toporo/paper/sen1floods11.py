@@ -41,7 +41,8 @@ from toporo.paper.flood_chips import (
     require_geotiff,
 )
 from toporo.paper.loaded import BenchmarkData, check_published, check_source, find_data
-from toporo.paper.protocols import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA, Metric, Protocol, Variant
+from toporo.paper.methods import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA
+from toporo.paper.protocols import Metric, Protocol, Variant
 from toporo.paper.results import Results
 from toporo.paper.sections import Sections, any_sections, sample_runs, section
 from toporo.progress import Report

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from toporo.pages import Verdict
-from toporo.paper.protocols import TOPOLOGY, TRO_USES, Protocol
+from toporo.paper.methods import TOPOLOGY, TRO_USES
+from toporo.paper.protocols import Protocol
 from toporo.paper.results import SELECTIONS, Results, Row
 from toporo.text import many
 from toporo.topology import Prior

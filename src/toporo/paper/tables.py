@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from toporo.errors import DataError
 from toporo.pages import Cell, Table
 from toporo.paper.base import listed_benchmarks
-from toporo.paper.protocols import BenchMethod, Protocol, Variant
+from toporo.paper.methods import BenchMethod
+from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import AVERAGE, SELECTIONS, Results, Row
 from toporo.paper.sentences import PAIRED, caption, headline, oracle, overview_caption
 from toporo.progress import make_console

@@ -35,8 +35,9 @@ from toporo.paper.loaded import (
     find_data,
     mean_of_groups,
 )
+from toporo.paper.methods import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod
 from toporo.paper.nclimdiv import HOW_TO_GET, MONTHS, STATES, YEARS
-from toporo.paper.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod, Metric, Protocol, Variant
+from toporo.paper.protocols import Metric, Protocol, Variant
 from toporo.paper.results import Results
 from toporo.paper.sections import (
     Sections,
