@@ -65,7 +65,7 @@ class Payload:
     [
         (Payload(eval, "1 + 1"), r"a reference to builtins\.eval"),
         (Payload(np.fromfile, "here"), r"a reference to numpy(\._core\.multiarray)?\.fromfile"),
-        (Payload(np.ndarray, (2,)), "not callable"),
+        (Payload(np.ndarray, (2,)), "no attribute 'state'"),
     ],
 )
 def test_a_reference_is_refused_by_its_name(written, payload, named):

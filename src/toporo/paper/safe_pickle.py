@@ -1,7 +1,7 @@
 """Read the published pickles of numpy arrays without running anything that is in them.
 
 The pure-Python unpickler of the standard library is limited to the instructions that protocols 3 and 4 write a dict of
-arrays with. Names of numpy stand for classes of this module: numpy's own would allocate whatever shape a file asks for.
+arrays with. It makes records instead of numpy's objects, which would allocate whatever shape a file asks for.
 """
 
 from __future__ import annotations
@@ -25,39 +25,32 @@ _INSTRUCTIONS = (
     "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINUNICODE", "SHORT_BINUNICODE", "BINBYTES",
     "SHORT_BINBYTES", "BINBYTES8",
 )  # fmt: skip
+_NAMES = re.compile(r"numpy\.(ndarray|dtype|_?core\.multiarray\._reconstruct)")
+_NUMBERS = re.compile(r"[<>|][fiub][0-9]{1,2}")
 
 
-class _Dtype:
-    def __init__(self, code: str, *_: object) -> None:
-        if not re.fullmatch(r"[fiub][0-9]{1,2}", code):
+class _Record:
+    """Arguments and state of an array or a data type."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.state = state
+
+    def to_array(self) -> npt.NDArray[Any]:
+        _, shape, dtype, fortran, content = self.state
+        code = f"{dtype.state[1]}{dtype.args[0]}"
+        if not _NUMBERS.fullmatch(code):
             raise TypeError("an array of something other than numbers")
-        self.dtype = np.dtype(code)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.dtype = self.dtype.newbyteorder(state[1])
-
-
-class _Array:
-    def __init__(self, *_: object) -> None: ...
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, kind, fortran, content = state
-        self.array = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if fortran else "C")
+        return np.frombuffer(content, code).reshape(shape, order="F" if fortran else "C")
 
 
 class _Arrays(dict[str, Any]):
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: _Record) -> None:
         if not isinstance(key, str):  # hashing nested tuples could take exponential time
             raise TypeError("a key that is not a name")
-        super().__setitem__(key, value.array)
-
-
-_NAMES = {
-    "numpy.ndarray": None,  # mentioned but never called
-    "numpy.dtype": _Dtype,
-    "numpy.core.multiarray._reconstruct": _Array,
-    "numpy._core.multiarray._reconstruct": _Array,
-}
+        super().__setitem__(key, value.to_array())
 
 
 class _Unpickler(pickle._Unpickler):
@@ -66,9 +59,9 @@ class _Unpickler(pickle._Unpickler):
     } | {pickle.EMPTY_DICT[0]: lambda self: self.append(_Arrays())}
 
     def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" not in _NAMES:
+        if not _NAMES.fullmatch(f"{module}.{name}"):
             raise pickle.UnpicklingError(f"a reference to {module}.{name}")
-        return _NAMES[f"{module}.{name}"]
+        return _Record
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
