@@ -162,6 +162,15 @@ class GroupIds:
         """Move torch codes to a device, as ``Tensor.to`` does."""
         return GroupIds(self.codes.to(*args, **kwargs), self.groups)
 
+    def require_in_range(self) -> None:
+        """Raise an error if a code is of no group. Codes on a GPU would have to be waited for."""
+        low, high = int(self.codes.min()), int(self.codes.max())
+        if low < 0 or high >= len(self.groups):
+            raise GroupMismatchError(
+                f"group codes run from {low} to {high}, but there are {len(self.groups)} groups (codes 0 to "
+                f"{len(self.groups) - 1})."
+            )
+
     @property
     def names(self) -> list[Name]:
         """The name of every row's group."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.errors import DataError, GroupMismatchError, SettingError, listed
+from toporo.errors import DataError, SettingError, listed
 from toporo.groups import GroupIds, Groups, plain_name
 from toporo.types import Name
 
@@ -71,11 +71,7 @@ class GroupedData:
                 f"x has {len(inputs)} rows, y {len(targets)} and groups {len(ids)}: they must agree, in the same order."
             )
         codes = np.asarray(ids.codes)
-        if not 0 <= codes.min() <= codes.max() < len(ids.groups):
-            raise GroupMismatchError(
-                f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups (codes 0 "
-                f"to {len(ids.groups) - 1})."
-            )
+        ids.require_in_range()
         counts = np.bincount(codes, minlength=len(ids.groups))
         empty = [name for name, count in zip(ids.groups, counts, strict=True) if not count]
         empty += [name for name in expect if name not in ids.groups]

@@ -14,7 +14,7 @@ from sklearn.utils.validation import column_or_1d
 
 from toporo import topology
 from toporo.data.grouped import group_rng
-from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
+from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups, is_missing
 from toporo.robust.logistic import row_losses
 from toporo.robust.rows import chunks, for_each, refuse_infinite, weighted_rows
@@ -379,10 +379,7 @@ def _occurring(ids: GroupIds) -> GroupIds:
     codes = np.asarray(ids.codes.detach().cpu() if hasattr(ids.codes, "detach") else ids.codes)
     if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
         raise DataError(f"group codes have shape {codes.shape} and type {codes.dtype}: expected one integer per row.")
-    if not 0 <= codes.min() <= codes.max() < len(ids.groups):
-        raise GroupMismatchError(
-            f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups."
-        )
+    GroupIds(codes, ids.groups).require_in_range()
     used, place = np.unique(codes, return_inverse=True)
     kept = Groups(ids.groups.decode(used))
     return GroupIds(kept.encode(ids.groups.decode(used))[place], kept)

@@ -252,12 +252,7 @@ class Objective(nn.Module, ABC):
         if codes.is_floating_point() or codes.dtype == torch.bool:
             raise DataError(f"group codes have type {codes.dtype}: expected integers.")
         if codes.device.type == "cpu":  # on a GPU the check would wait for the device
-            low, high = int(codes.min()), int(codes.max())
-            if low < 0 or high >= len(batch):
-                raise GroupMismatchError(
-                    f"group codes run from {low} to {high}, but there are {len(batch)} groups "
-                    f"(codes 0 to {len(batch) - 1})."
-                )
+            GroupIds(codes, batch).require_in_range()
         if batch != self.groups:
             unknown = [name for name in batch if name not in self.groups]
             if unknown:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from toporo.errors import DataError, GroupMismatchError, listed
+from toporo.errors import DataError, listed
 from toporo.groups import GroupIds, Groups
 from toporo.machine import cores, one_thread
 from toporo.types import Array, Name
@@ -31,12 +31,9 @@ def as_inputs(x: Any, groups: Iterable[Name] | GroupIds) -> tuple[npt.NDArray[An
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
     if len(ids) != len(inputs):
         raise DataError(f"x has {len(inputs)} rows and groups {len(ids)}: they must agree, in the same order.")
-    codes = as_numbers(ids.codes, "groups").astype(np.int64)
-    if not 0 <= codes.min() <= codes.max() < len(ids.groups):
-        raise GroupMismatchError(
-            f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups."
-        )
-    return inputs, GroupIds(codes, ids.groups)
+    ids = GroupIds(as_numbers(ids.codes, "groups").astype(np.int64), ids.groups)
+    ids.require_in_range()
+    return inputs, ids
 
 
 def as_numbers(values: Any, what: str) -> npt.NDArray[Any]:
