@@ -127,26 +127,17 @@ class KrigedFit:
 
     def values(self, x: Array, means: Array, vectors: Array, trained: Any) -> Array:
         """Return the means of the values of rows, (rows, outputs)."""
-        weights, by_model = self._by_model(x, means, vectors, trained)
-        return np.tensordot(weights, by_model, axes=1)
+        return _values(x - means, self.coefficients(means, vectors, trained))
 
     def moments(self, x: Array, means: Array, vectors: Array, trained: Any) -> tuple[Array, Array]:
         """Return mean and variance of the values of rows without their noise, (rows, outputs) each."""
-        weights, by_model = self._by_model(x, means, vectors, trained)
-        centre = np.tensordot(weights, by_model, axes=1)
-        variances = [
-            solved.variances(solved.layout.terms(x, means), means, vectors, trained)[:, None] * solved.noise
-            + (values - centre) ** 2
-            for (solved, _), values in zip(self.counting, by_model, strict=True)
-        ]
-        return centre, np.tensordot(weights, variances, axes=1)
-
-    def _by_model(self, x: Array, means: Array, vectors: Array, trained: Any) -> tuple[Array, Array]:
-        """Return the weights of the models that have weight, and the values of rows by each."""
-        z = np.column_stack([np.ones(len(x)), x - means])
-        models, weights = zip(*self.counting, strict=True)
-        values = [np.einsum("nj,njk->nk", z, solved.coefficients(means, vectors, trained)) for solved in models]
-        return np.array(weights), np.array(values)
+        centre = self.values(x, means, vectors, trained)
+        variance = np.zeros_like(centre)
+        for solved, weight in self.counting:
+            own = solved.variances(solved.layout.terms(x, means), means, vectors, trained)[:, None] * solved.noise
+            apart = _values(x - means, solved.coefficients(means, vectors, trained)) - centre
+            variance += weight * (own + apart**2)
+        return centre, variance
 
     def without(self, gone: npt.NDArray[np.bool_]) -> KrigedFit:
         """Return the models, with the same variances, as if some of the training groups had not been seen.
@@ -258,6 +249,11 @@ def _search(
     ]
     best = min(ends, key=lambda end: end.fun)
     return dict(zip(names, best.x.tolist(), strict=True)), float(best.fun), bool(best.success)
+
+
+def _values(x: Array, theta: Array) -> Array:
+    """Return the values of rows of centred inputs by the coefficients of each, (rows, outputs)."""
+    return np.asarray(theta[:, 0] + np.einsum("nj,njk->nk", x, theta[:, 1:]))
 
 
 def evidence_weights(scores: Sequence[float]) -> Array:
