@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from engine import GROUPS, blobs
 
+from toporo.machine import usable_threads
 from toporo.topology.diffusion import GroupDiffusion
-from toporo.topology.engine import available_threads
 
 
 def run(n: int, device: str, repeats: int = 1, engine: str = "auto") -> tuple[dict[str, Any], np.ndarray]:
@@ -39,7 +39,7 @@ def run(n: int, device: str, repeats: int = 1, engine: str = "auto") -> tuple[di
         "points": n,
         "device": device,
         "engine": prepared.engine.name,
-        "threads": available_threads() if device == "cpu" else None,
+        "threads": usable_threads() if device == "cpu" else None,
         "entries": prepared.graph.operator.nonzeros,
         "order": found[0].settings["order"],
         "graph_s": graph,

@@ -71,7 +71,7 @@ def test_a_chain_of_groups_gives_the_chain_as_edges(run: Run, table: str) -> Non
     assert re.search(r"│ alpha +│ charlie +│ +\d\.\d{4} │ +100 % │", done.out)
     assert "From 160 points in 2 features (standardised): dense kernel, 15 neighbours, 10 scales" in done.out
     assert "3 resamples" in done.out
-    assert "torch on cpu" in done.out
+    assert "scipy on cpu" in done.out
     assert "test" not in done.out
     assert done.err.splitlines() == [
         "toporo: features: 'x', 'y'",

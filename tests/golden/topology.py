@@ -45,13 +45,13 @@ def by_pair(result: GroupDistances) -> dict[tuple[Any, Any], float]:
 
 @part("emd")
 def emd(folder: Path) -> Any:
-    """Dense and nearest-neighbour kernels in torch, and other scales and widths."""
+    """Dense and nearest-neighbour kernels in scipy, and other scales and widths."""
     return {
-        "dense": by_pair(distances(kernel="dense", engine="torch")),
-        "dense-median": by_pair(distances(kernel="dense", engine="torch", sigma="median", scales=5)),
-        "knn": by_pair(distances(kernel="knn", engine="torch")),
-        "knn-7": by_pair(distances(kernel="knn", neighbors=7, alpha=0.25, engine="torch", tol=1e-4)),
-        "error": {kernel: distances(kernel=kernel, engine="torch").error for kernel in ("dense", "knn")},
+        "dense": by_pair(distances(kernel="dense", engine="scipy")),
+        "dense-median": by_pair(distances(kernel="dense", engine="scipy", sigma="median", scales=5)),
+        "knn": by_pair(distances(kernel="knn", engine="scipy")),
+        "knn-7": by_pair(distances(kernel="knn", neighbors=7, alpha=0.25, engine="scipy", tol=1e-4)),
+        "error": {kernel: distances(kernel=kernel, engine="scipy").error for kernel in ("dense", "knn")},
     }
 
 
@@ -65,12 +65,12 @@ def emd_numba(folder: Path) -> Any:
 @part("cuts")
 def cuts(folder: Path) -> Any:
     """Every cut, and a learned graph with its stability."""
-    measured = distances(engine="torch")
+    measured = distances(engine="scipy")
     x, groups = points()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tr.TopoRoWarning)
         graphs = {name: cut_graph(measured, name, percentile=40.0) for name in sorted(CUTS)}
-        learned = tr.learn_topology(x, groups, resamples=5, engine="torch", device="cpu", progress=False)
+        learned = tr.learn_topology(x, groups, resamples=5, engine="scipy", device="cpu", progress=False)
     return {
         "edges": {name: graph.edges for name, graph in graphs.items()},
         "learned": learned.edges,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from scipy.spatial.distance import cdist
 
 from toporo.errors import SettingError, UnknownNameError
 from toporo.topology import choose_engine
-from toporo.topology.choose_engine import choose_device, installed, make_engine, with_room
+from toporo.topology.choose_engine import check_device, choose_device, installed, make_engine
 from toporo.topology.operator import DiffusionOperator
 
 quick = settings(deadline=None, max_examples=40)
@@ -25,6 +24,8 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 #: Name of an engine, whether its operator is sparse, and where it works.
 KINDS = [
+    pytest.param("scipy", True, "cpu", id="scipy sparse"),
+    pytest.param("scipy", False, "cpu", id="scipy dense"),
     pytest.param("torch", True, "cpu", id="torch sparse"),
     pytest.param("torch", False, "cpu", id="torch dense"),
     pytest.param("numba", True, "cpu", id="numba", marks=needs_numba),
@@ -32,7 +33,11 @@ KINDS = [
     pytest.param("torch", False, "cuda", id="cuda dense", marks=needs_cuda),
     pytest.param("triton", True, "cuda", id="triton", marks=needs_cuda),
 ]
-SPARSE = [kind for kind in KINDS if kind.id in ("torch sparse", "numba")]
+ON_CPU = [kind for kind in KINDS if kind.id in ("scipy sparse", "numba")]
+
+
+#: Engines on the CPU that are here.
+CPU_ENGINES = [name for name in ("scipy", "torch", "numba") if installed(name)]
 
 
 def make_operator(n: int, as_sparse: bool = True, seed: int = 0, reach: int = 6) -> DiffusionOperator:
@@ -74,20 +79,8 @@ def reference(operator: DiffusionOperator, measures: sparse.csc_array, rows: lis
 
 
 def plain(fields: Any) -> np.ndarray:
-    """An engine's block of fields as an array (filters, points, columns)."""
-    return fields.cpu().numpy() if isinstance(fields, torch.Tensor) else fields.fields[:, :, : fields.columns]
-
-
-def block(name: str, values: np.ndarray) -> Any:
-    """The reverse: an array as a block of fields of an engine."""
-    if name == "torch":
-        return torch.from_numpy(values)
-    from toporo.topology import fused
-
-    filters, points, columns = values.shape
-    padded = fused._zeros(filters, points, 8 * -(-columns // 8))
-    padded[:, :, :columns] = values
-    return fused.Block(padded, columns)
+    """An engine's block of fields as numpy's array (filters, points, columns)."""
+    return np.asarray(fields.cpu() if isinstance(fields, torch.Tensor) else fields)
 
 
 def nothing() -> None:
@@ -107,24 +100,6 @@ def test_fields_are_those_of_numpy_at_any_width(name: str, as_sparse: bool, devi
     np.testing.assert_allclose(found, reference(operator, measures, rows), rtol=0, atol=1e-13)
 
 
-@needs_numba
-@pytest.mark.parametrize("n", [1, 5, 130, 1000])
-def test_rows_are_fetched_before_they_are_needed_and_each_once(n: int) -> None:
-    from toporo.topology import fused
-
-    matrix = make_operator(n).symmetric
-    due, coming = fused._fetch_order(matrix)
-    assert sorted(coming[:n]) == list(range(n))
-    steps = np.diff(due)
-    assert due[0] == 0
-    assert ((steps >= 0) & (steps <= fused.FETCHES)).all()
-    assert due.max() + fused.FETCHES <= len(coming)
-    first_use = matrix.indices[matrix.indptr[:-1]]
-    fetched_by = {int(c): row for row in reversed(range(n)) for c in coming[due[row] : due[row] + fused.FETCHES]}
-    late = [first_use[c] for c in range(n) if fetched_by.get(c, n) > first_use[c]]
-    assert max(late, default=0) < 100, "behind where the first rows need many at once, from then on in time"
-
-
 @pytest.mark.parametrize("length", range(1, 14))
 @pytest.mark.parametrize(("name", "as_sparse", "device"), KINDS)
 def test_one_filter_of_any_order(name: str, as_sparse: bool, device: str, length: int) -> None:
@@ -135,10 +110,8 @@ def test_one_filter_of_any_order(name: str, as_sparse: bool, device: str, length
 
 
 @quick
-@given(st.lists(st.integers(1, 15), min_size=1, max_size=6), st.integers(0, 99), st.sampled_from(["torch", "numba"]))
+@given(st.lists(st.integers(1, 15), min_size=1, max_size=6), st.integers(0, 99), st.sampled_from(CPU_ENGINES))
 def test_filters_of_different_orders_side_by_side(lengths: list[int], seed: int, name: str) -> None:
-    if name == "numba" and not installed("numba"):
-        return
     operator, measures, rows = make_operator(40, seed=seed), make_measures(40, 3, seed), make_rows(lengths, seed)
     found = plain(make_engine(name, operator, "cpu", 0.0).fields(measures, rows, nothing))
     for k, expected in enumerate(reference(operator, measures, rows)):
@@ -149,16 +122,14 @@ def test_filters_of_different_orders_side_by_side(lengths: list[int], seed: int,
 
 
 @pytest.mark.parametrize("points", [1, 63, 64, 65, 129, 4095, 4096, 4099])
-@pytest.mark.parametrize(("name", "as_sparse", "device"), SPARSE)
-def test_city_block_is_that_of_scipy_at_the_borders_of_chunks(
-    name: str, as_sparse: bool, device: str, points: int
-) -> None:
+@pytest.mark.parametrize("name", ["scipy", "torch", pytest.param("numba", marks=needs_numba)])
+def test_city_block_is_that_of_scipy_at_the_borders_of_chunks(name: str, points: int) -> None:
     """Tiles of 64 points, chunks of 4096: at, one before and some after."""
     operator = make_operator(points, reach=2)
-    runner = make_engine(name, operator, device, 0.0)
+    runner = make_engine(name, operator, "cpu", 0.0)
     rng = np.random.default_rng(1)
     left, right = rng.normal(size=(2, points, 5)), rng.normal(size=(2, points, 9))
-    a, b = block(name, left), block(name, right)
+    a, b = (torch.from_numpy(x) if name == "torch" else x for x in (left, right))
     for first, second, x, y in ((a, a, left, left), (a, b, left, right), (b, a, right, left)):
         expected = [
             cdist((operator.leave[:, None] * x[k]).T, (operator.leave[:, None] * y[k]).T, "cityblock") for k in range(2)
@@ -181,32 +152,20 @@ def test_a_block_with_itself_is_symmetric_with_a_zero_diagonal(name: str, as_spa
 # ---------------------------------------------------------------------- threads
 
 
-@pytest.fixture
-def two_cores(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A machine with two cores, torch's threads as they were afterwards."""
-    before = torch.get_num_threads()
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("two_cores")
-@pytest.mark.parametrize(("name", "as_sparse", "device"), SPARSE)
+@pytest.mark.parametrize(("name", "as_sparse", "device"), ON_CPU)
 @pytest.mark.parametrize("points", [4097, 9001])
 def test_same_bytes_twice_and_on_one_thread_or_two(
     name: str, as_sparse: bool, device: str, points: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name == "numba":
-        from toporo.topology import fused
-
-        monkeypatch.setattr(fused, "ROWS_PER_THREAD", 100)
     operator, measures, rows = make_operator(points), make_measures(points, 9), make_rows([9, 4])
     found = []
     for threads in (1, 1, 2, 2):
-        torch.set_num_threads(threads)
-        runner = make_engine(name, operator, device, 0.0)
         if name == "numba":
-            assert runner._threads == threads  # type: ignore[attr-defined]
+            from toporo.topology import fused
+
+            monkeypatch.setattr(fused, "ROWS_PER_THREAD", 100)
+            monkeypatch.setattr(fused, "usable_threads", lambda threads=threads: threads)
+        runner = make_engine(name, operator, device, 0.0)
         fields = runner.fields(measures, rows, nothing)
         found.append((plain(fields).tobytes(), runner.city_block(fields, fields).tobytes()))
     assert found[0] == found[1], "two runs on one thread differ"
@@ -222,83 +181,80 @@ def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
     small, dense, much = make_operator(20), make_operator(20, as_sparse=False), choose_engine.LARGE_WORK
     for name, operator, work, expected in (
         ("auto", small, much, "numba"),
-        ("auto", small, 0.99 * much, "torch"),
-        ("auto", dense, much, "torch"),
+        ("auto", small, 0.99 * much, "scipy"),
+        ("auto", dense, much, "scipy"),
         ("torch", small, 10 * much, "torch"),
         ("numba", small, 0.0, "numba"),
     ):
         assert make_engine(name, operator, "cpu", work).name == expected
 
 
-def test_a_plain_install_says_once_that_large_work_can_be_faster(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(choose_engine, "installed", lambda name: name == "torch")
-    choose_engine._mention_the_extra.cache_clear()
-    operator, dense = make_operator(20), make_operator(20, as_sparse=False)
-    for name, where, work in (("auto", operator, 0.99 * choose_engine.LOG_ABOVE), ("auto", dense, 1e12)):
-        assert make_engine(name, where, "cpu", work).name == "torch"
-    assert not caplog.records
-    for _ in range(3):
-        assert make_engine("auto", operator, "cpu", choose_engine.LOG_ABOVE).name == "torch"
-    (record,) = caplog.records
-    assert (record.name, record.levelname) == ("toporo", "WARNING")  # shown where nobody has set up a log, too
-    assert "three times as fast with numba: pip install 'toporo[fast]'" in record.getMessage()
-    choose_engine._mention_the_extra.cache_clear()
-    with pytest.raises(SettingError, match=r"needs numba, which is not installed: pip install 'toporo\[fast\]'"):
-        make_engine("numba", operator, "cpu", 1e12)
-    with pytest.raises(SettingError, match=r"needs triton, which is not installed: install a build of torch with CUDA"):
-        make_engine("triton", operator, "cuda", 1e12)
+def test_a_plain_install_has_the_plain_engine_and_errors_tell_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_engine, "installed", lambda name: name == "scipy")
+    operator = make_operator(20)
+    assert make_engine("auto", operator, "cpu", 1e12).name == "scipy"
+    assert choose_device("auto", 1e12, 0) == "cpu"
+    for name, device, message in (
+        ("numba", "cpu", r"pip install 'toporo\[fast\]'"),
+        ("torch", "cpu", "pip install torch"),
+        ("triton", "cuda", "install a build of torch with CUDA"),
+    ):
+        with pytest.raises(SettingError, match=f"engine='{name}' needs {name}, which is not installed: {message}"):
+            make_engine(name, operator, device, 1e12)
 
 
 @pytest.mark.parametrize(
     ("name", "as_sparse", "device", "where"),
     [
-        ("numba", False, "cpu", "the CPU"),
-        ("numba", True, "cuda:1", "the CPU"),
-        ("triton", False, "cuda", r"a GPU \(device='cuda'\)"),
-        ("triton", True, "cpu", "a GPU"),
+        ("numba", False, "cpu", "the CPU and on sparse kernels"),
+        ("numba", True, "cuda:1", "the CPU and on sparse kernels"),
+        ("scipy", True, "cuda:1", "the CPU"),
+        ("triton", False, "cuda", r"a GPU \(device='cuda'\) and on sparse kernels"),
+        ("triton", True, "cpu", r"a GPU \(device='cuda'\) and on sparse kernels"),
     ],
 )
-def test_compiled_engines_are_for_sparse_operators_on_their_device(
-    name: str, as_sparse: bool, device: str, where: str
-) -> None:
-    with pytest.raises(SettingError, match=f"works on {where}.* sparse kernels; use engine='auto' or kernel='knn'"):
+def test_an_engine_that_cannot_run_is_an_error(name: str, as_sparse: bool, device: str, where: str) -> None:
+    with pytest.raises(SettingError, match=f"works on {where}; use engine='auto' or kernel='knn'"):
         make_engine(name, make_operator(20, as_sparse), device, 1e12)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "device", "work", "expected"),
+    ("gpus", "device", "expected"),
     [
-        (1, "auto", choose_engine.LARGE_WORK, "cuda"),
-        (1, "auto", 0.99 * choose_engine.LARGE_WORK, "cpu"),
-        (0, "auto", choose_engine.LARGE_WORK, "cpu"),
-        (0, torch.device("cpu"), 0.0, "cpu"),
-        (0, "cpu:0", 0.0, "cpu"),
-        (1, "cuda:0", 0.0, "cuda:0"),
-        (0, "cuda", 0.0, r"device='cuda', but torch sees 0 GPU\(s\).*device='cpu'"),
-        (1, "cuda:1", 0.0, r"device='cuda:1', but torch sees 1 GPU\(s\)"),
-        (1, "gpu", 0.0, "unknown device 'gpu'.*auto, cpu, cuda, cuda:0"),
-        (1, "meta", 0.0, "unknown device"),
-        (1, None, 0.0, "unknown device"),
+        (0, "auto", "auto"),
+        (0, torch.device("cpu"), "cpu"),
+        (0, "cpu:0", "cpu"),
+        (1, "cuda:0", "cuda:0"),
+        (0, "cuda", r"device='cuda', but torch sees 0 GPU\(s\).*device='cpu'"),
+        (1, "cuda:1", r"device='cuda:1', but torch sees 1 GPU\(s\)"),
+        (1, "gpu", "unknown device 'gpu'.*auto, cpu, cuda, cuda:0"),
+        (1, "meta", "unknown device"),
+        (1, None, "unknown device"),
     ],
 )
-def test_devices(gpus: int, device: Any, work: float, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+def test_devices(gpus: int, device: Any, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     if " " in expected:
         with pytest.raises((SettingError, UnknownNameError), match=expected):
-            choose_device(device, work)
+            check_device(device)
     else:
-        assert choose_device(device, work) == expected
+        assert check_device(device) == expected
 
 
-def test_a_graph_that_does_not_fit_a_gpu_is_an_error_or_stays_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = make_operator(300)
-    needed = 12 * graph.nonzeros + 8 * 300 * 8 * 4
-    for free, expected in ((needed, "cuda:0"), (needed - 1, "cpu")):
-        monkeypatch.setattr(choose_engine, "free_memory", lambda device, free=free: free)
-        assert with_room(graph, "cuda:0", insisted=False) == expected
-    assert with_room(graph, "cpu", insisted=True) == "cpu"
-    with pytest.raises(SettingError, match=r"cuda:0 has .* free, but the data graph of 300 points .* device='cpu'"):
-        with_room(graph, "cuda:0", insisted=True)
+@pytest.mark.parametrize(
+    ("available", "device", "work", "size", "expected"),
+    [
+        (True, "auto", choose_engine.LARGE_WORK, 1000, "cuda"),
+        (True, "auto", choose_engine.LARGE_WORK, 1001, "cpu"),
+        (True, "auto", 0.99 * choose_engine.LARGE_WORK, 0, "cpu"),
+        (False, "auto", choose_engine.LARGE_WORK, 0, "cpu"),
+        (True, "cpu", 1e12, 0, "cpu"),
+        (True, "cuda:1", 0.0, 10**9, "cuda:1"),
+    ],
+)
+def test_a_gpu_is_chosen_for_large_work_that_fits_it(
+    available: bool, device: str, work: float, size: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+    monkeypatch.setattr(choose_engine, "free_memory", lambda device: 1000)
+    assert choose_device(device, work, size) == expected

@@ -10,22 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from toporo.errors import DataError, SettingError
 from toporo.topology import neighbors as module
 from toporo.topology.neighbors import Neighbors, locality_order, nearest
 
-SEARCHES = ("kd-tree", "scikit-learn")
+SEARCHES = ("k-d tree", "brute force")
 
 
 def find(search: str, points: np.ndarray, k: int) -> Neighbors:
     """Neighbours by one search, whatever the number of dimensions."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "TREE_DIMENSIONS", 10**9 if search == "kd-tree" else 0)
-        found = nearest(points, k)
-    assert found.search == search
-    return found
+        patch.setattr(module, "TREE_DIMENSIONS", 10**9 if search == "k-d tree" else 0)
+        return nearest(points, k)
 
 
 def cloud(n: int = 200, dimensions: int = 3, seed: int = 0) -> np.ndarray:
@@ -76,7 +74,6 @@ def test_every_search_finds_the_nearest(search: str, n: int, dimensions: int, k:
     check(points, found, k)
     np.testing.assert_allclose(found.distances, truth(points, k), rtol=1e-12)
     np.testing.assert_array_equal(points, before)
-    assert nearest(points, k).search == ("kd-tree" if dimensions <= 8 else "scikit-learn")
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -109,17 +106,6 @@ def test_units_whose_squares_are_no_numbers(search: str, unit: float) -> None:
     np.testing.assert_allclose(found.distances / unit, truth(points, 5), rtol=1e-12)
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-def test_small_blocks_give_the_same(search: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    points = clusters(1500, 9)
-    whole = find(search, points, 7)
-    monkeypatch.setattr(module, "CHUNK", 97)
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 20)
-    parts = find(search, points, 7)
-    np.testing.assert_array_equal(whole.indices, parts.indices)
-    np.testing.assert_allclose(whole.distances, parts.distances, rtol=1e-15)
-
-
 # ---------------------------------------------------------------------- the same bytes
 
 
@@ -134,20 +120,6 @@ def test_threads_do_not_change_a_byte(search: str, monkeypatch: pytest.MonkeyPat
                 found = find(search, points, 9)
                 answers.append(found.distances.tobytes() + found.indices.tobytes() + locality_order(points).tobytes())
         assert answers[0] == answers[1] == answers[2]
-
-
-def test_few_queries_are_not_shared_out_by_points() -> None:
-    """scikit-learn's threads for n queries: as many as have more than 1024 each, at least one."""
-    import sklearn.neighbors  # noqa: F401  # loads its OpenMP
-
-    def threads() -> set[int]:
-        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "openmp"}
-
-    with threadpool_limits(4, user_api="openmp"):
-        for rows, expected in [(10, 1), (1025, 1), (2049, 2), (9000, 4)]:
-            with module._rows_in_parallel(rows):
-                assert threads() == {expected}
-        assert threads() == {4}
 
 
 # ---------------------------------------------------------------------- errors

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from toporo.errors import GraphError, SettingError, TopoRoWarning, UnknownNameError, warn
+from toporo.checks import one_of, positive
+from toporo.errors import GraphError, SettingError, TopoRoWarning, warn
 from toporo.groups import Groups
 from toporo.topology.centrality import centrality
 from toporo.topology.edges import Edge
@@ -129,10 +130,8 @@ def default_measure(test: object) -> str:
 
 
 def _check_normalization(normalization: str, temperature: float) -> None:
-    if normalization not in NORMALIZATIONS:
-        raise UnknownNameError("normalization", normalization, NORMALIZATIONS)
-    if not (temperature > 0 and math.isfinite(temperature)):
-        raise SettingError(f"temperature is {temperature!r}: expected a positive number.")
+    one_of(normalization, "normalization", NORMALIZATIONS)
+    positive(temperature, "temperature")
     if temperature != 1.0 and normalization == "sum":
         raise SettingError(
             f"temperature is {temperature!r}, but normalization is 'sum', which has no temperature: pass "

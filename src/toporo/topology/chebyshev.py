@@ -104,15 +104,17 @@ def _tail_sums(values: Array) -> Array:
 class Schedule:
     """Filters that step j of the recurrence adds to, and their coefficients of T_{j-2} and of T_j.
 
-    T_{j-2} is still there when T_j replaces it, so two terms go in at a time, every fourth step and at the end; T_0 and
-    T_1 go in apart. Odd terms above the first do not occur (see :class:`DyadicFilters`).
+    T_{j-2} is still there when T_j replaces it, so two terms go in at a time, every fourth step and at the end. T_1
+    goes in apart, and odd terms above do not occur (see :class:`DyadicFilters`).
 
     Attributes
     ----------
+    order : the last step, at least 2.
     starts : step j's part of the others is starts[j] to starts[j + 1].
     use, before, after : filters, coefficients of T_{j-2}, coefficients of T_j.
     """
 
+    order: int
     starts: npt.NDArray[np.int64]
     use: npt.NDArray[np.int64]
     before: Array
@@ -122,19 +124,16 @@ class Schedule:
     def of(cls, rows: Sequence[Array]) -> Schedule:
         """Make the schedule of filters with these coefficients."""
         lengths = np.array([len(row) for row in rows])
-        order = int(lengths.max()) - 1
-        table = np.zeros((len(rows), order + 1))
-        for line, row in zip(table, rows, strict=True):
-            line[: len(row)] = row
-        use: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
-        before, after = [np.zeros(0)], [np.zeros(0)]
-        counts = np.zeros(max(order, 1) + 2, dtype=np.int64)
+        order = max(2, int(lengths.max()) - 1)
+        table = np.array([np.pad(row, (0, order + 1 - len(row))) for row in rows])
+        use, before, after = [], [], []
+        counts = np.zeros(order + 2, dtype=np.int64)
         for j in range(2, order + 1, 2):
-            pair = j % 4 == 0  # else T_{j-2} has had its turn
+            pair = j % 4 == 2  # else T_{j-2} has had its turn
             if pair or j + 2 > order:
                 taken = np.flatnonzero(lengths > (j - 2 if pair else j))
                 counts[j + 1] = len(taken)
                 use.append(taken)
                 before.append(table[taken, j - 2] * pair)
                 after.append(table[taken, j])
-        return cls(np.cumsum(counts), np.concatenate(use), np.concatenate(before), np.concatenate(after))
+        return cls(order, np.cumsum(counts), np.concatenate(use), np.concatenate(before), np.concatenate(after))

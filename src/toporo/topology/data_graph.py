@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from toporo.errors import DataError, GroupMismatchError, UnknownNameError, listed, warn
+from toporo.checks import one_of
+from toporo.errors import DataError, GroupMismatchError, listed, warn
 from toporo.groups import GroupIds
 from toporo.machine import one_thread
-from toporo.topology.kernel import Sigma, build_kernel, check_features
+from toporo.topology.kernel import Sigma, bandwidth, check_features, dense_affinity, knn_kernel
+from toporo.topology.neighbors import TREE_DIMENSIONS, locality_order, nearest
 from toporo.topology.operator import DiffusionOperator, check_kernel, reordered
 from toporo.types import Array
 
@@ -52,10 +55,29 @@ class DataGraph:
     @classmethod
     def from_points(cls, points: Array, ids: GroupIds, kernel: str, sigma: Sigma, neighbors: int) -> DataGraph:
         """Build the graph of checked points; the parameters are those of :func:`~toporo.diffusion_emd`."""
-        with one_thread(torch=True):
-            built = build_kernel(points, kernel, sigma, neighbors)
-            operator = DiffusionOperator.from_kernel(built.matrix, built.distinct.counts, checked=True)
-        return cls(operator, ids, built.distinct.of_rows, built.described)
+        distinct, point_of_row = merge_points(points)
+        if len(distinct) == 1:
+            raise DataError(f"all {len(points)} points coincide: groups cannot be told apart.")
+        if kernel == "knn":
+            order = locality_order(distinct)
+            distinct, point_of_row = distinct[order], np.argsort(order)[point_of_row]
+        settings: dict[str, Any] = {"kernel": kernel, "sigma": sigma if isinstance(sigma, str) else float(sigma)}
+        found = None
+        if kernel == "knn" or sigma == "knn":
+            if neighbors >= len(distinct) < len(points):
+                raise DataError(
+                    f"{len(distinct)} distinct points (of {len(points)}) cannot have {neighbors} neighbours each: give "
+                    f"more points or neighbors={len(distinct) - 1}."
+                )
+            found = nearest(distinct, neighbors)
+            search = "kd-tree" if distinct.shape[1] <= TREE_DIMENSIONS else "scikit-learn"
+            settings |= {"neighbors": neighbors, "search": search, "recall": 1.0}  # the search is exact
+        width = settings["sigma_value"] = bandwidth(distinct, sigma, neighbors=neighbors, found=found)
+        with one_thread():
+            matrix = knn_kernel(found, width) if kernel == "knn" and found else dense_affinity(distinct, width)
+            counts = np.bincount(point_of_row).astype(np.float64)
+            operator = DiffusionOperator.from_kernel(matrix, counts, checked=True)
+        return cls(operator, ids, point_of_row, settings)
 
     @classmethod
     def from_affinity(cls, affinity: Any, ids: GroupIds, features: Any = None) -> DataGraph:
@@ -66,7 +88,7 @@ class DataGraph:
         if points is not None and len(points) != matrix.shape[0]:
             raise DataError(f"features have {len(points)} rows, the affinity {matrix.shape[0]}: they must agree.")
         matrix, order = reordered(matrix, points)
-        with nullcontext() if sparse.issparse(matrix) else one_thread(torch=True):
+        with nullcontext() if sparse.issparse(matrix) else one_thread():
             operator = DiffusionOperator.from_kernel(matrix, checked=True)
         point_of_row = np.arange(len(operator)) if order is None else np.argsort(order)
         return cls(operator, ids, point_of_row, {"kernel": "given"})
@@ -102,23 +124,26 @@ class DataGraph:
         start = np.sqrt((measures.power(2).T @ self.operator.enter**2).max())
         return float(2.0 * start * np.sqrt((self.operator.leave**2).sum()))  # no BLAS: its last bits depend on threads
 
-    def warn_of_pieces(self) -> int:
-        """Count the pieces of the data graph, and warn if it is not connected."""
+    @cached_property
+    def pieces(self) -> int:
+        """The number of connected pieces."""
+        return int(self.operator.pieces().max()) + 1
+
+    def warn_of_pieces(self) -> None:
+        """Warn if the data graph is not connected."""
+        if self.pieces == 1:
+            return
         pieces = self.operator.pieces()
-        count = int(pieces.max()) + 1
-        if count > 1:
-            sizes = np.bincount(pieces, weights=self.operator.weights).astype(int)
-            shown = []
-            for piece in range(min(count, 3)):
-                codes = np.unique(np.asarray(self.ids.codes)[pieces[self.point_of_row] == piece])
-                shown.append(f"{sizes[piece]} points of {listed([self.ids.groups.names[c] for c in codes], limit=3)}")
-            warn(
-                f"the data graph falls into {count} pieces that nothing diffuses between ({'; '.join(shown)}"
-                f"{'; …' if count > 3 else ''}). Between groups in different pieces the "
-                "distance is as large as it can be, however near or far the pieces lie. Use "
-                + PIECES_ADVICE[self.settings["kernel"]]
-            )
-        return count
+        sizes = np.bincount(pieces, weights=self.operator.weights).astype(int)
+        shown = []
+        for piece in range(min(self.pieces, 3)):
+            codes = np.unique(np.asarray(self.ids.codes)[pieces[self.point_of_row] == piece])
+            shown.append(f"{sizes[piece]} points of {listed([self.ids.groups.names[c] for c in codes], limit=3)}")
+        warn(
+            f"the data graph falls into {self.pieces} pieces that nothing diffuses between ({'; '.join(shown)}"
+            f"{'; …' if self.pieces > 3 else ''}). Between groups in different pieces the distance is as large as it "
+            f"can be, however near or far the pieces lie. Use {PIECES_ADVICE[self.settings['kernel']]}"
+        )
 
     def warn_of_giants(self) -> None:
         """Warn of a group that holds nearly all points."""
@@ -132,14 +157,34 @@ class DataGraph:
             )
 
 
+def merge_points(rows: Array) -> tuple[Array, PointIndices]:
+    """Merge coincident rows; return the distinct points, and for each row its point.
+
+    The points are sorted by their first coordinate, then the second, …, so their order does not depend on the rows'.
+    """
+    order = np.argsort(rows[:, 0], kind="stable")
+    first = rows[order, 0]
+    tied = np.zeros(len(rows), dtype=bool)
+    tied[1:] = first[1:] == first[:-1]
+    tied[:-1] |= tied[1:]
+    if tied.any():  # the other coordinates decide; sorting by all of them takes seconds for 2000 dimensions
+        among = order[tied]
+        order[tied] = among[np.lexsort(rows[among].T[::-1])]
+    points = rows[order]
+    new = np.ones(len(rows), dtype=bool)
+    new[1:] = (points[1:] != points[:-1]).any(axis=1)
+    point_of_row = np.empty(len(rows), dtype=np.intp)
+    point_of_row[order] = np.cumsum(new) - 1
+    return points[new], point_of_row
+
+
 def choose_kernel(kernel: str, points: int) -> str:
     """Check the name of a kernel, and choose one for ``"auto"``."""
-    if kernel not in ("auto", "dense", "knn"):
-        raise UnknownNameError("kernel", kernel, ["auto", "dense", "knn"])
+    one_of(kernel, "kernel", ["auto", "dense", "knn"])
     return kernel if kernel != "auto" else "dense" if points <= DENSE_LIMIT else "knn"
 
 
-def check_codes(points: int, ids: GroupIds) -> npt.NDArray[Any]:
+def check_codes(points: int, ids: GroupIds) -> None:
     """Check that there is one code per point, at least two groups, and a point in every group."""
     if len(ids.groups) < 2:
         raise DataError(f"only one group, {ids.groups.names[0]!r}: distances between groups need at least two.")
@@ -159,4 +204,3 @@ def check_codes(points: int, ids: GroupIds) -> npt.NDArray[Any]:
     if (counts == 0).any():
         empty = [name for name, count in zip(ids.groups, counts, strict=True) if count == 0]
         raise DataError(f"group(s) without a single point: {listed(empty)}. Leave them out or give them points.")
-    return codes

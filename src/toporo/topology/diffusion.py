@@ -12,36 +12,33 @@ From a symmetric kernel K over all points (Qiao & Peng 2023, Sec. 3.1; Tong et a
 
 Coincident points are merged, and a kernel (:mod:`.kernel`, with :mod:`.neighbors`) is made a symmetric operator
 (:mod:`.operator`) with groups on it (:mod:`.data_graph`). All filters :math:`T_k` come out of one Chebyshev recurrence
-(:mod:`.chebyshev`) that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`), for as many groups and filters as
-fit the memory (:mod:`.plan`).
+(:mod:`.chebyshev`) that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.torch_engine`, :mod:`.gpu`), for as many
+groups as fit the memory (:mod:`.memory`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from toporo.checks import as_number, parse_memory, whole
-from toporo.errors import DataError, SettingError, UnknownNameError, warn
+from toporo.checks import number, one_of, parse_memory, positive, whole
+from toporo.errors import DataError, SettingError, warn
 from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
 from toporo.progress import Progress, Report
 from toporo.text import human
 from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters
-from toporo.topology.choose_engine import ENGINES, LOG_ABOVE, choose_device, make_engine, with_room
+from toporo.topology.choose_engine import ENGINES, check_device, choose_device, make_engine
 from toporo.topology.data_graph import DataGraph, check_codes, choose_kernel
-from toporo.topology.engine import Engine, TorchEngine
+from toporo.topology.engine import Engine
 from toporo.topology.kernel import Sigma, check_features
-from toporo.topology.plan import Plan, free_memory, graph_bytes, make_plan, operator_bytes
+from toporo.topology.memory import Blocks, free_memory, graph_bytes, least_bytes, operator_bytes, plan_blocks
 from toporo.types import Array
-
-PointIndices: TypeAlias = npt.NDArray[np.intp]
 
 #: The coarsest diffusion time is 2^scales; beyond this nothing is left to diffuse, only memory to fill.
 MOST_SCALES = 20
@@ -49,6 +46,8 @@ MOST_SCALES = 20
 LIKELY_SMALLEST = 0.05
 #: What float64 arithmetic leaves uncertain in a distance, by time step of the coarsest scale.
 ROUNDING = 5e-17
+#: Multiplications from which on a run shows its progress unasked.
+LOG_ABOVE = 2e10
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,8 @@ def diffusion_emd(
     tol : relative accuracy of the distances; the recurrence is lengthened until its bound meets it.
     device : where the recurrence runs: ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``,
         ``"cuda"``, ``"cuda:1"``, … The kernel is built on the CPU.
-    engine : ``"numba"`` (fused, on the CPU, extra ``fast``), ``"triton"`` (fused, on a GPU), ``"torch"``, ``"auto"``.
+    engine : ``"scipy"`` (on the CPU), ``"numba"`` (compiled, on the CPU, extra ``fast``), ``"torch"``, ``"triton"``
+        (compiled, on a GPU), ``"auto"``.
     memory_limit : bytes, or a text such as ``"4GiB"``, that this call may hold on top of what the process has; the work
         is done in portions that fit. Unless given, the limit is what is free.
     progress : True for a bar, a function ``(done, total)``, False for silence; None, for large runs, for a bar on a
@@ -126,8 +126,37 @@ def diffusion_emd(
     """
     return GroupDiffusion.prepare(
         features, groups, affinity=affinity, kernel=kernel, neighbors=neighbors, sigma=sigma, scales=scales,
-        alpha=alpha, device=device, engine=engine, memory_limit=memory_limit, progress=progress, tol=tol,
-    ).distances(tol)  # fmt: skip
+        alpha=alpha, tol=tol, device=device, engine=engine, memory_limit=memory_limit, progress=progress,
+    ).distances()  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of :func:`diffusion_emd`, which describes them; checked."""
+
+    kernel: str = "auto"
+    neighbors: int = 15
+    sigma: Sigma = "knn"
+    scales: int = 10
+    alpha: float = 0.5
+    tol: float = 1e-6
+    device: str = "auto"
+    engine: str = "auto"
+    memory_limit: Any = None
+    progress: bool | Report | None = None
+
+    def __post_init__(self) -> None:
+        checked = {
+            "neighbors": whole(self.neighbors, "neighbors", 1),
+            "scales": whole(self.scales, "scales", 1, MOST_SCALES, " (the paper uses 10)"),
+            "alpha": positive(self.alpha, "alpha", "a positive number (the paper uses 0.5)"),
+            "tol": number(self.tol, "tol", "a relative accuracy between 0 and 1", above=0.0, below=1.0),
+            "device": check_device(self.device),
+            "engine": one_of(self.engine, "engine", ENGINES),
+            "memory_limit": parse_memory(self.memory_limit),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
@@ -139,78 +168,57 @@ class GroupDiffusion:
     graph : the data graph.
     filters : the dyadic filters.
     engine : what runs the recurrence.
-    limit : bytes to stay within, or None.
-    settings : what the graph was made from, and how distances are computed.
-    progress : as :func:`diffusion_emd` takes it.
+    blocks : the groups that go through it together.
+    settings : the settings.
     """
 
     graph: DataGraph
     filters: DyadicFilters
     engine: Engine
-    limit: int | None
-    settings: dict[str, Any]
-    progress: bool | Report | None = field(default=None, compare=False)
+    blocks: Blocks
+    settings: Settings
 
     @classmethod
-    def prepare(
-        cls,
-        features: Any,
-        groups: Any,
-        *,
-        affinity: Any = None,
-        kernel: str = "auto",
-        neighbors: int = 15,
-        sigma: Sigma = "knn",
-        scales: int = 10,
-        alpha: float = 0.5,
-        tol: float = 1e-6,
-        device: str = "auto",
-        engine: str = "auto",
-        memory_limit: int | float | str | None = None,
-        progress: bool | Report | None = None,
-    ) -> GroupDiffusion:
+    def prepare(cls, features: Any, groups: Any, *, affinity: Any = None, **settings: Any) -> GroupDiffusion:
         """Check everything, build the graph and choose an engine; the parameters are :func:`diffusion_emd`'s."""
         ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
-        filters, tol = _check_filters(scales, alpha, tol)
-        neighbors = whole(neighbors, "neighbors", 1)
-        kernel = choose_kernel(kernel, len(ids))
-        if engine not in ENGINES:
-            raise UnknownNameError("engine", engine, ENGINES)
-        choose_device(device, 0.0)  # one that is not there is an error before the work
-        limit = parse_memory(memory_limit)
+        chosen = Settings(**settings)
+        filters = DyadicFilters(chosen.scales, chosen.alpha)
+        kernel = choose_kernel(chosen.kernel, len(ids))
         if affinity is not None:
             graph = DataGraph.from_affinity(affinity, ids, features)
         elif features is not None:
             points = check_features(features)
             check_codes(len(points), ids)
-            lengths = _orders(filters.truncated(tol * LIKELY_SMALLEST)[0])
-            _check_memory(points.shape, kernel, len(ids.groups), neighbors, lengths, limit, progress)
-            graph = DataGraph.from_points(points, ids, kernel, sigma, neighbors)
+            _check_memory(points, kernel, len(ids.groups), chosen)
+            graph = DataGraph.from_points(points, ids, kernel, chosen.sigma, chosen.neighbors)
         else:
             raise DataError("neither features nor affinity given: pass one of them.")
-        rows, _ = filters.truncated(tol * LIKELY_SMALLEST / graph.spread(graph.measures()))
-        work = float(graph.operator.nonzeros) * len(ids.groups) * max(len(row) for row in rows)
-        where = with_room(graph.operator, choose_device(device, work), insisted=str(device) != "auto")
-        runner = make_engine(engine, graph.operator, where, work)
-        settings = {"scales": filters.scales, "alpha": filters.alpha, **graph.settings, "points": len(ids)}
-        settings |= {"distinct_points": len(graph.operator), "entries": graph.operator.nonzeros}
-        settings |= {"engine": runner.name, "device": runner.device, "pieces": graph.warn_of_pieces()}
+        operator = graph.operator
+        rows, _ = filters.truncated(chosen.tol * LIKELY_SMALLEST / graph.spread(graph.measures()))
+        work = _work(graph, rows)
+        size = len(operator), len(ids.groups), chosen.scales + 1
+        fixed = operator_bytes(operator.nonzeros, len(operator), is_sparse=operator.is_sparse)
+        device = choose_device(chosen.device, work, least_bytes(*size, fixed))
+        blocks = plan_blocks(*size, fixed, *_limit(chosen, device))
+        engine = make_engine(chosen.engine, operator, device, work)
+        graph.warn_of_pieces()
         graph.warn_of_giants()
-        return cls(graph, filters, runner, limit, settings, progress)
+        return cls(graph, filters, engine, blocks, chosen)
 
-    def distances(self, tol: float = 1e-6, row_weights: Array | None = None) -> GroupDistances:
+    def distances(self, tol: float | None = None, row_weights: Array | None = None) -> GroupDistances:
         """Compute distances to a relative accuracy of ``tol``, with a longer series where the first falls short.
 
         ``row_weights`` gives each row a weight within its group, as a bootstrap does.
         """
+        tol = self.settings.tol if tol is None else tol
         measures = self.graph.measures(row_weights)
         spread = self.graph.spread(measures)
         allowance = tol * LIKELY_SMALLEST / spread
         while True:
             rows, missing = self.filters.truncated(allowance)
-            plan = self._plan(rows)
-            with one_thread(torch=True) if not self.graph.operator.is_sparse else nullcontext():
-                matrix = self._run(measures, rows, plan)
+            with nullcontext() if self.graph.operator.is_sparse else one_thread():
+                matrix = self._run(measures, rows)
             error = spread * missing
             if not np.isfinite(matrix).all():
                 raise DataError(
@@ -221,68 +229,63 @@ class GroupDiffusion:
                 break
             # Overlapping groups have small distances: what is relative to them needs a finer absolute tail.
             allowance = min(tol * _smallest(matrix) / spread, allowance / 10.0) / 2.0
-        _warn_if_uncertified(self.graph.ids.groups, matrix, error, tol, self.filters.scales)
-        settings = self.settings | {"tol": float(tol), "order": max(len(row) for row in rows) - 1}
-        return GroupDistances(self.graph.ids.groups, matrix, error, settings | {"predicted_peak": plan.peak})
+        groups, operator = self.graph.ids.groups, self.graph.operator
+        _warn_if_uncertified(groups, matrix, error, tol, self.filters.scales)
+        settings = {"scales": self.filters.scales, "alpha": self.filters.alpha, **self.graph.settings}
+        settings |= {"points": len(self.graph.ids), "distinct_points": len(operator), "entries": operator.nonzeros}
+        settings |= {"engine": self.engine.name, "device": self.engine.device, "pieces": self.graph.pieces}
+        settings |= {"tol": float(tol), "order": max(map(len, rows)) - 1, "predicted_peak": self.blocks.peak}
+        return GroupDistances(groups, matrix, error, settings)
 
-    def _plan(self, rows: Sequence[Array]) -> Plan:
-        """Plan blocks that fit the memory; a limit that was given counts alone on the CPU."""
-        on_cpu, limit = self.engine.device == "cpu", self.limit
-        if limit is None or not on_cpu:
-            limit = min((size for size in (limit, free_memory(self.engine.device)) if size is not None), default=None)
-        operator = self.graph.operator
-        fixed = operator_bytes(operator.nonzeros, len(operator), is_sparse=operator.is_sparse)
-        return make_plan(
-            points=len(operator), groups=len(self.graph.ids.groups), lengths=_orders(rows),
-            fixed=fixed if on_cpu else 0,  # a GPU has the operator already
-            widest=self.engine.widest, padded=self.engine.padded, limit=limit, given=self.limit is not None,
-        )  # fmt: skip
-
-    def _run(self, measures: sparse.csc_array, rows: Sequence[Array], plan: Plan) -> Array:
-        """Compute the distance matrix: filters in portions, blocks of groups in turns."""
+    def _run(self, measures: sparse.csc_array, rows: list[Array]) -> Array:
+        """Compute the distance matrix, blocks of groups in turns: some are held while the others pass."""
         m = len(self.graph.ids.groups)
-        sums = np.zeros((len(rows), m, m))  # weighted at the end, so that portions do not change the last bits
-        large = float(self.graph.operator.nonzeros) * m * max(len(row) for row in rows) >= LOG_ABOVE
-        show = self.progress if large or callable(self.progress) else self.progress or False
-        with Progress("diffusion EMD", plan.products, show) as bar:
+        starts, width, held, peak = self.blocks
+        sums = np.zeros((len(rows), m, m))
+        passes = sum(range(len(starts), 0, -held))
+        large, progress = _work(self.graph, rows) >= LOG_ABOVE, self.settings.progress
+        show = progress if large or callable(progress) else progress or False
+        with Progress("diffusion EMD", passes * max(2, max(map(len, rows)) - 1), show) as bar:
             if large:
                 bar.say(
-                    f"diffusion EMD: {len(self.graph.operator)} points, {m} groups, {plan.products} products on "
-                    f"{self.engine.device} ({self.engine.name}); about {human(plan.peak)} at the peak"
-                    + (f", limit {human(self.limit)}" if self.limit else "")
+                    f"diffusion EMD: {len(self.graph.operator)} points, {m} groups, on {self.engine.device} "
+                    f"({self.engine.name}); about {human(peak)} at the peak"
                 )
-            for portion in plan.filters:
-                self._run_portion(sums, measures, rows, plan, portion, bar)
-        matrix = np.zeros((m, m))
-        for weight, part in zip(self.filters.weights, sums, strict=True):
-            matrix += weight * part
-        return matrix
 
-    def _run_portion(
-        self, sums: Array, measures: sparse.csc_array, rows: Sequence[Array], plan: Plan, portion: tuple[int, ...],
-        bar: Progress,
-    ) -> None:  # fmt: skip
-        """Compute the distances of some filters, between each block of groups and each other, into ``sums``."""
+            def fields(start: int) -> tuple[slice, Any]:
+                groups = slice(start, start + width)
+                return groups, self.engine.fields(measures[:, groups], rows, bar.step)
 
-        def fields(block: int) -> Any:
-            return self.engine.fields(measures[:, slice(*plan.blocks[block])], [rows[k] for k in portion], bar.step)
+            def compare(a: tuple[slice, Any], b: tuple[slice, Any]) -> None:
+                part = self.engine.city_block(a[1], b[1])
+                sums[:, a[0], b[0]] = part
+                sums[:, b[0], a[0]] = part.transpose(0, 2, 1)
 
-        def compare(a: int, b: int, x: Any, y: Any) -> None:
-            part = self.engine.city_block(x, y)
-            sums[list(portion), slice(*plan.blocks[a]), slice(*plan.blocks[b])] = part
-            sums[list(portion), slice(*plan.blocks[b]), slice(*plan.blocks[a])] = part.transpose(0, 2, 1)
+            for first in range(0, len(starts), held):
+                resident = [fields(start) for start in starts[first : first + held]]
+                for position, a in enumerate(resident):
+                    for b in resident[position:]:
+                        compare(a, b)
+                for start in starts[first + held :]:
+                    passing = fields(start)
+                    for a in resident:
+                        compare(a, passing)
+                    del passing  # before the next are made
+                del resident
+        return np.asarray(sum(weight * part for weight, part in zip(self.filters.weights, sums, strict=True)))
 
-        for held, others in plan.turns():
-            resident = {block: fields(block) for block in held}
-            for position, a in enumerate(held):
-                for b in held[position:]:
-                    compare(a, b, resident[a], resident[b])
-            for b in others:
-                passing = fields(b)
-                for a in held:
-                    compare(a, b, resident[a], passing)
-                del passing  # before the next are made
-            del resident
+
+def _work(graph: DataGraph, rows: list[Array]) -> float:
+    """Return the multiplications of the recurrence."""
+    return float(graph.operator.nonzeros) * len(graph.ids.groups) * max(map(len, rows))
+
+
+def _limit(settings: Settings, device: str) -> tuple[int | None, bool]:
+    """Return the bytes to stay within, and whether they are the user's limit; on a GPU what is free counts too."""
+    given, free = settings.memory_limit, None
+    if given is None or device != "cpu":
+        free = free_memory(device)
+    return (given, True) if free is None or (given is not None and given <= free) else (free, False)
 
 
 def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float, scales: int) -> None:
@@ -310,45 +313,15 @@ def _smallest(matrix: Array) -> float:
     return float(matrix[np.triu_indices(len(matrix), 1)].min())
 
 
-def _orders(rows: Sequence[Array]) -> list[int]:
-    """Return the orders of series; the recurrence takes a product at least."""
-    return [max(1, len(row) - 1) for row in rows]
-
-
-def _check_filters(scales: Any, alpha: Any, tol: Any) -> tuple[DyadicFilters, float]:
-    """Check the number of scales, the damping of fine ones and the accuracy."""
-    count = whole(scales, "scales", 1, MOST_SCALES, " (the paper uses 10)")
-    damping, accuracy = as_number(alpha), as_number(tol)
-    if not (damping > 0 and np.isfinite(damping)):
-        raise SettingError(f"alpha is {alpha!r}: expected a positive number (the paper uses 0.5).")
-    if not 0 < accuracy < 1:
-        raise SettingError(f"tol is {tol!r}: expected a relative accuracy between 0 and 1.")
-    return DyadicFilters(count, damping), accuracy
-
-
-def _check_memory(
-    shape: tuple[int, ...], kernel: str, groups: int, neighbors: int, lengths: Sequence[int], limit: int | None,
-    progress: bool | Report | None,
-) -> None:  # fmt: skip
-    """Raise an error for a limit that cannot be met before the work starts; tell how much memory a large run takes."""
-    given = limit is not None
-    limit = free_memory("cpu") if limit is None else limit
-    points, dimensions = shape
-    building, fixed = graph_bytes(points, dimensions, neighbors if kernel == "knn" else None)
+def _check_memory(points: Array, kernel: str, groups: int, settings: Settings) -> None:
+    """Raise an error for a limit that cannot be met, before the work starts."""
+    limit, given = _limit(settings, "cpu")
+    building, fixed = graph_bytes(len(points), points.shape[1], settings.neighbors if kernel == "knn" else None)
     if limit is not None and building > limit:
         instead = "fewer neighbours" if kernel == "knn" else "kernel='knn'"
         raise SettingError(
             f"{'memory_limit is' if given else 'free memory is'} {human(limit)}, but building the {kernel} kernel of "
-            f"{points} points and {groups} groups takes about {human(building)}. Raise the limit, use {instead}, or "
-            "give fewer points."
+            f"{len(points)} points and {groups} groups takes about {human(building)}. Raise the limit, use {instead}, "
+            "or give fewer points."
         )
-    plan = make_plan(
-        points=points, groups=groups, lengths=lengths, fixed=fixed, widest=56, padded=TorchEngine.padded, limit=limit,
-        given=given,
-    )  # fmt: skip
-    if points * neighbors * groups * max(lengths) >= LOG_ABOVE and not callable(progress):
-        with Progress("diffusion EMD", 1, progress) as bar:
-            bar.say(
-                f"diffusion EMD of {points} points and {groups} groups: about {human(max(building, plan.peak))} at the "
-                f"peak, {human(building)} while the {kernel} kernel is built"
-            )
+    plan_blocks(len(points), groups, settings.scales + 1, fixed, limit, given)

@@ -10,11 +10,11 @@ Rows are independent and points are added up in fixed chunks, so the result is t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,19 +25,15 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 from scipy import sparse
 
+from toporo.machine import usable_threads
 from toporo.topology.chebyshev import Schedule
-from toporo.topology.engine import Tick, available_threads
+from toporo.topology.engine import CHUNK, Advance, Engine
+from toporo.topology.memory import LINE
 from toporo.topology.operator import DiffusionOperator
 from toporo.types import Array
 
-#: Columns taken through the recurrence at a time: seven AVX-512 registers hold their sums, or fourteen of AVX2.
-WIDEST = 56
-#: float64 in a cache line.
-LINE = 8
 #: Points whose columns are compared at a time: 64 points of 50 groups fit the first-level cache.
 TILE = 64
-#: Points added up by one thread before the partial sums meet; fixed, so that the order of sums is.
-CHUNK = 64 * TILE
 #: Rows of the matrix between what is prefetched and what is used: memory answers in the meantime.
 AHEAD = 8
 #: Rows of x prefetched per row of the matrix; one is new on average, and two catch up where many are.
@@ -169,94 +165,58 @@ def _city_block(start: Any, stop: Any, a: Any, b: Any, same: Any, scale: Any, ou
                 out[x, y] += total
 
 
-class Block(NamedTuple):
-    """Fields of a block of groups.
-
-    Attributes
-    ----------
-    fields : (filters, points, padded columns).
-    columns : how many columns are groups.
-    """
-
-    fields: Array
-    columns: int
-
-
-class FusedEngine:
-    """Fields and their distances on the CPU; see :class:`toporo.topology.engine.Engine`."""
+class FusedEngine(Engine):
+    """Fields and their distances on the CPU, on several threads."""
 
     name = "numba"
-    device = "cpu"
-    widest = WIDEST
 
     def __init__(self, operator: DiffusionOperator) -> None:
+        super().__init__(operator)
         matrix: sparse.csr_array = operator.symmetric
         self._matrix = matrix.indptr.astype(np.uint32), matrix.indices.astype(np.uint32), matrix.data
         self._fetches = _fetch_order(matrix)
-        self._enter, self._leave = operator.enter, operator.leave
-        self._threads = max(1, min(available_threads(), len(operator) // ROWS_PER_THREAD))
+        threads = max(1, min(usable_threads(), len(operator) // ROWS_PER_THREAD))
+        self._shares = _ranges(len(operator), -(-len(operator) // threads))
+        self._map: Callable[..., Iterable[Any]] = ThreadPoolExecutor(threads).map if threads > 1 else map
 
-    @staticmethod
-    def padded(columns: int) -> int:
-        """Round the number of groups up to whole vectors of eight."""
-        return LINE * -(-columns // LINE)
+    def city_block(self, a: Array, b: Array) -> Array:
+        chunks = _ranges(a.shape[1], CHUNK)
 
-    def fields(self, measures: sparse.csc_array, rows: Sequence[Array], tick: Tick) -> Block:
-        """Apply every filter to every column of ``measures``."""
-        points, columns = measures.shape
-        width = self.padded(columns)
-        step = _step(width)
-        even, odd = _zeros(points, width), _zeros(points, width)  # T_0, and what T_1 replaces
-        entries = measures.tocoo()
-        even[entries.coords] = entries.data * self._enter[entries.coords[0]]
-        fields = _zeros(len(rows), points, width)
-        plan = Schedule.of(rows)
-        shares = _ranges(points, -(-points // self._threads))
-        with ExitStack() as stack:
-            spread = self._map(stack)
-
-            def advance(j: int) -> None:
-                x, out = (odd, even) if j % 2 == 0 else (even, odd)
-                due = slice(plan.starts[j], plan.starts[j + 1])
-                terms = plan.use[due], plan.before[due], plan.after[due]
-                for _ in spread(
-                    lambda share: step(*share, *self._matrix, x, out, fields, *terms, *self._fetches), shares
-                ):
-                    pass
-                tick()
-
-            advance(1)
-            odd *= 0.5  # the step took 2 S x
-            for first, last in _ranges(points, CHUNK):
-                for field, row in zip(fields, rows, strict=True):
-                    np.multiply(even[first:last], row[0], out=field[first:last])
-                    if len(row) > 1 and row[1] != 0.0:
-                        field[first:last] += row[1] * odd[first:last]
-            for j in range(2, max(len(row) for row in rows)):
-                advance(j)
-        return Block(fields, columns)
-
-    def city_block(self, a: Block, b: Block) -> Array:
-        """Compute distances between the columns of two blocks of fields, one matrix per filter."""
-        filters, points, _ = a.fields.shape
-        result = np.zeros((filters, a.columns, b.columns))
-
-        def part(k: int, bounds: tuple[int, int]) -> Array:
-            out = np.zeros((a.columns, b.columns))
-            _city_block(*bounds, a.fields[k], b.fields[k], a is b, self._leave, out)
+        def distances(k: int, chunk: tuple[int, int]) -> Array:
+            out = np.zeros((a.shape[2], b.shape[2]))
+            _city_block(*chunk, a[k], b[k], a is b, self._leave, out)
             return out
 
-        chunks = _ranges(points, CHUNK)
-        with ExitStack() as stack:
-            spread = self._map(stack)
-            for k in range(filters):
-                for partial in spread(lambda bounds, k=k: part(k, bounds), chunks):
-                    result[k] += partial
+        result = np.array([sum(self._map(partial(distances, k), chunks)) for k in range(len(a))])
         return result + result.transpose(0, 2, 1) if a is b else result
 
-    def _map(self, stack: ExitStack) -> Callable[..., Iterable[Any]]:
-        """Return a ``map`` over the threads, with results in the order of the items; plain ``map`` for one thread."""
-        return stack.enter_context(ThreadPoolExecutor(self._threads)).map if self._threads > 1 else map
+    def _zeros(self, *shape: int) -> Array:
+        """Allocate zeros in rows of whole cache lines, from the start of one on, so that no vector straddles two."""
+        *others, columns = shape
+        padded = (*others, LINE * -(-columns // LINE))
+        size = math.prod(padded)
+        memory = np.zeros(size + LINE)
+        skip = -memory.ctypes.data % 64 // 8
+        return memory[skip : skip + size].reshape(padded)
+
+    def _first(self, x: Array) -> Array:
+        out = self._zeros(*x.shape)
+        self._step(x, out, np.zeros((0, *x.shape)), [np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)])
+        out *= 0.5  # a step takes 2 S x
+        return out
+
+    def _advance(self, schedule: Schedule, fields: Array) -> Advance:
+        def advance(j: int, older: Array, newer: Array) -> None:
+            due = slice(schedule.starts[j], schedule.starts[j + 1])
+            self._step(newer, older, fields, [schedule.use[due], schedule.before[due], schedule.after[due]])
+
+        return advance
+
+    def _step(self, x: Array, out: Array, fields: Array, terms: Sequence[Any]) -> None:
+        """Replace ``out`` by 2 S x - out, and add both to the fields, each thread in its share of the rows."""
+        step, rest = _step(x.shape[1]), (*self._matrix, x, out, fields, *terms, *self._fetches)
+        for _ in self._map(lambda rows: step(*rows, *rest), self._shares):
+            pass
 
 
 def _fetch_order(matrix: sparse.csr_array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
@@ -276,11 +236,3 @@ def _fetch_order(matrix: sparse.csr_array) -> tuple[npt.NDArray[np.uint32], npt.
 
 def _ranges(total: int, size: int) -> list[tuple[int, int]]:
     return [(start, min(start + size, total)) for start in range(0, total, size)]
-
-
-def _zeros(*shape: int) -> Array:
-    """Allocate zeros from the start of a cache line on, so that no vector straddles two."""
-    size = int(np.prod(shape))
-    memory = np.zeros(size + LINE)
-    skip = -memory.ctypes.data % 64 // 8
-    return memory[skip : skip + size].reshape(shape)

@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 
 from toporo.topology.chebyshev import Schedule
-from toporo.topology.engine import Advance, TorchEngine
+from toporo.topology.engine import Advance
+from toporo.topology.torch_engine import TorchEngine
 from toporo.types import Array
 
 #: Points added up by one program, at least, and the most programs a filter; both fix the order of sums.
@@ -63,7 +64,7 @@ def _city_block(  # type: ignore[no-untyped-def]
 
 
 class TritonEngine(TorchEngine):
-    """Like :class:`~toporo.topology.engine.TorchEngine`, with kernels of its own; for sparse operators on a GPU."""
+    """Like :class:`.TorchEngine`, with kernels of its own; for sparse operators on a GPU."""
 
     name = "triton"
 
@@ -72,12 +73,11 @@ class TritonEngine(TorchEngine):
         self._launch(x, out, out, out, [torch.zeros(1, dtype=torch.int64, device=x.device), out, out], 0)
         return out.mul_(0.5)  # a step takes 2 S x
 
-    def _advance(self, rows: Sequence[Array], fields: torch.Tensor) -> Advance:
-        plan = Schedule.of(rows)
-        tables = [torch.from_numpy(part).to(self.device) for part in (plan.use, plan.before, plan.after)]
+    def _advance(self, schedule: Schedule, fields: torch.Tensor) -> Advance:
+        tables = [self._array(part) for part in (schedule.use, schedule.before, schedule.after)]
 
         def advance(j: int, older: torch.Tensor, newer: torch.Tensor) -> None:
-            start, stop = int(plan.starts[j]), int(plan.starts[j + 1])
+            start, stop = int(schedule.starts[j]), int(schedule.starts[j + 1])
             self._launch(newer, older, fields, fields[0], [table[start:] for table in tables], stop - start)
 
         return advance

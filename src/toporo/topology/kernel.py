@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.spatial.distance import cdist, pdist
 
-from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.topology.neighbors import Neighbors, locality_order, nearest
+from toporo.checks import positive
+from toporo.errors import DataError, UnknownNameError
+from toporo.topology.neighbors import Neighbors, nearest
 from toporo.types import Array
 
 Sigma = float | Literal["median", "knn"]
@@ -42,89 +41,6 @@ def check_features(features: Any, *, what: str = "features") -> Array:
             f"{int(np.argmax(bad))}). Impute or drop those rows first."
         )
     return array
-
-
-@dataclass(frozen=True)
-class DistinctPoints:
-    """Points with coincident ones merged, in an order that depends on the points alone and not on how they came.
-
-    Attributes
-    ----------
-    points : (u, d), sorted by their first coordinate, then the second, …
-    of_rows : for each row given, its point.
-    counts : how many rows each point stands for.
-    """
-
-    points: Array
-    of_rows: npt.NDArray[np.intp]
-    counts: Array
-
-    @classmethod
-    def of(cls, rows: Array) -> DistinctPoints:
-        """Sort and merge rows."""
-        order = np.argsort(rows[:, 0], kind="stable")
-        first = rows[order, 0]
-        tied = np.zeros(len(rows), dtype=bool)
-        tied[1:] = first[1:] == first[:-1]
-        tied[:-1] |= tied[1:]
-        if tied.any():  # the other coordinates decide; sorting by all of them takes seconds for 2000 dimensions
-            among = order[tied]
-            order[tied] = among[np.lexsort(rows[among].T[::-1])]
-        points = rows[order]
-        new = np.ones(len(rows), dtype=bool)
-        new[1:] = (points[1:] != points[:-1]).any(axis=1)
-        rank = np.cumsum(new) - 1
-        of_rows = np.empty(len(rows), dtype=np.intp)
-        of_rows[order] = rank
-        return cls(points[new], of_rows, np.bincount(rank).astype(np.float64))
-
-    def reordered(self, order: npt.NDArray[np.intp]) -> DistinctPoints:
-        """Return the same points in another order."""
-        return DistinctPoints(self.points[order], np.argsort(order)[self.of_rows], self.counts[order])
-
-
-class PointKernel(NamedTuple):
-    """A kernel over distinct points.
-
-    Attributes
-    ----------
-    matrix : the kernel, dense or CSR.
-    distinct : its points.
-    described : how it was made.
-    """
-
-    matrix: Any
-    distinct: DistinctPoints
-    described: dict[str, Any]
-
-
-def build_kernel(points: Array, kernel: str, sigma: Sigma, neighbors: int) -> PointKernel:
-    """Merge coincident points, and build a kernel over the distinct ones.
-
-    Parameters
-    ----------
-    points : (n, d), checked.
-    kernel, sigma, neighbors : as :func:`~toporo.topology.diffusion.diffusion_emd` takes them.
-    """
-    distinct = DistinctPoints.of(points)
-    if len(distinct.points) == 1:
-        raise DataError(f"all {len(points)} points coincide: groups cannot be told apart.")
-    described: dict[str, Any] = {"kernel": kernel, "sigma": sigma if isinstance(sigma, str) else float(sigma)}
-    found = None
-    if kernel == "knn" or sigma == "knn":
-        if neighbors >= len(distinct.points) < len(points):
-            raise DataError(
-                f"{len(distinct.points)} distinct points (of {len(points)}) cannot have {neighbors} neighbours each: "
-                f"give more points or neighbors={len(distinct.points) - 1}."
-            )
-        found = nearest(distinct.points, neighbors)
-        described |= {"neighbors": neighbors, "search": found.search, "recall": 1.0}  # the search is exact
-    width = bandwidth(distinct.points, sigma, neighbors=neighbors, found=found)
-    described["sigma_value"] = width
-    if kernel == "knn" and found is not None:
-        order = locality_order(distinct.points)
-        return PointKernel(knn_kernel(found.reordered(order), width), distinct.reordered(order), described)
-    return PointKernel(dense_affinity(distinct.points, width), distinct, described)
 
 
 def dense_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) -> Array:
@@ -195,13 +111,7 @@ def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, found: Neig
                 "Remove duplicate points, use more neighbours, or give sigma as a number."
             )
         return width
-    try:
-        width = float(sigma)
-    except (TypeError, ValueError):
-        width = float("nan")
-    if not (width > 0 and np.isfinite(width)):
-        raise SettingError(f"sigma is {sigma!r}: expected a positive number, 'median' or 'knn'.")
-    return width
+    return positive(sigma, "sigma", "a positive number, 'median' or 'knn'")
 
 
 def _centered(features: Any) -> Array:

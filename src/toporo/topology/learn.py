@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from toporo.checks import as_number, whole
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.progress import tracked
@@ -114,36 +115,28 @@ def learn(
     keep = partial(_kept, cut=cut, percentile=percentile, nearest_groups=nearest_groups)
     keep(np.zeros((len(ids.groups),) * 2))  # a wrong setting is an error before the work
     count = _check_count((DEFAULT_RESAMPLES if len(ids) <= FEW_POINTS else 0) if resamples is None else resamples)
-    tol = emd.get("tol", 1e-6)
     prepared = GroupDiffusion.prepare(features, ids, **emd)
-    distances = prepared.distances(tol)
-    details: dict[str, Any] = {}
+    distances = prepared.distances()
+    graph = cut_graph(distances, cut, percentile=percentile, nearest_groups=nearest_groups)
+    details = dict(graph.origin.details)
     bootstrap_edges: list[dict[Edge, float]] = []
     if count:
         _warn_of_single_points(ids)
-        draws = resample(prepared, count, seed=seed, tol=max(tol, RESAMPLE_TOL))
+        draws = resample(prepared, count, seed=seed, tol=max(prepared.settings.tol, RESAMPLE_TOL))
         masks = [keep(draw.matrix) for draw in draws]
         # Digits beyond the accuracy of these lengths would only fill the graph's file.
         bootstrap_edges = [_lengths(draw, mask, digits=4) for draw, mask in zip(draws, masks, strict=True)]
         ratio = contrast(distances, draws)
         stays = float(np.mean(masks, axis=0)[np.triu(keep(distances.matrix), 1)].mean())
-        details = {"resamples": count, "contrast": ratio, "mean_stability": stays}
+        details |= {"resamples": count, "contrast": ratio, "mean_stability": stays}
         if ratio is not None and ratio < INFORMATIVE and stays < STEADY:
             warn(
                 f"the learned topology is not informative: distances between groups differ by {ratio:.1f} times "
                 f"what resampling the points does to them, and its edges stay in only {stays:.0%} of the resamples. "
                 "The groups may be alike in these features, or have too few points."
             )
-    graph = cut_graph(
-        distances,
-        cut,
-        percentile=percentile,
-        nearest_groups=nearest_groups,
-        saw_test_inputs=seen_test,
-        bootstrap_edges=bootstrap_edges,
-        details=details,
-    )
-    return Learned(graph, distances)
+    origin = Origin("learned", seen_test, details)
+    return Learned(graph.replace(origin=origin, bootstrap_edges=bootstrap_edges), distances)
 
 
 def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float = 1e-3) -> list[GroupDistances]:
@@ -177,14 +170,7 @@ def contrast(distances: GroupDistances, draws: Sequence[GroupDistances]) -> floa
 
 
 def cut_graph(
-    distances: GroupDistances,
-    cut: str = "mst-knn",
-    *,
-    percentile: float = 80.0,
-    nearest_groups: int | None = None,
-    saw_test_inputs: bool = False,
-    bootstrap_edges: Sequence[Mapping[Edge, float]] = (),
-    details: Mapping[str, Any] | None = None,
+    distances: GroupDistances, cut: str = "mst-knn", *, percentile: float = 80.0, nearest_groups: int | None = None
 ) -> GroupGraph:
     """Make a graph whose edges are the short distances.
 
@@ -202,23 +188,13 @@ def cut_graph(
     cut : one of the names above.
     percentile : of ``"percentile"``.
     nearest_groups : of the others; the natural logarithm of the number of groups, rounded, unless given.
-    saw_test_inputs : whether rows of test groups took part in the distances.
-    bootstrap_edges, details : recorded in the graph: the edges of each resample, and how it was learned.
     """
     keep = _kept(distances.matrix, cut, percentile, nearest_groups)
     used = {"percentile": float(percentile)}
     if cut != "percentile":
         used = {"nearest_groups": _nearest_groups(nearest_groups, len(distances.groups))}
-    graph = GroupGraph(
-        distances.names,
-        _lengths(distances, keep),
-        origin=Origin(
-            "learned",
-            saw_test_inputs,
-            {**distances.settings, **(details or {}), "error": distances.error, "cut": cut, **used},
-        ),
-        bootstrap_edges=bootstrap_edges,
-    )
+    origin = Origin("learned", details={**distances.settings, "error": distances.error, "cut": cut, **used})
+    graph = GroupGraph(distances.names, _lengths(distances, keep), origin=origin)
     if len(parts := graph.components()) > 1:
         warn(
             f"cut={cut!r} leaves the learned graph in {len(parts)} pieces (largest: {listed(parts[0])}). "
@@ -236,10 +212,7 @@ def _kept(matrix: Array, cut: str, percentile: float, nearest_groups: int | None
 
 
 def _nearest_groups(given: int | None, groups: int) -> int:
-    k = max(1, round(math.log(groups))) if given is None else given
-    if int(k) != k or not k >= 1:
-        raise SettingError(f"nearest_groups is {k!r}: expected a whole number of at least 1.")
-    return int(k)
+    return max(1, round(math.log(groups))) if given is None else whole(given, "nearest_groups", 1)
 
 
 def _lengths(distances: GroupDistances, keep: Mask, digits: int = 17) -> dict[Edge, float]:
@@ -253,15 +226,14 @@ def _lengths(distances: GroupDistances, keep: Mask, digits: int = 17) -> dict[Ed
     }
 
 
-def _check_count(resamples: int) -> int:
-    if not (
-        isinstance(resamples, int | float | np.number) and resamples >= 0 and resamples % 1 == 0 and resamples != 1
-    ):
+def _check_count(resamples: Any) -> int:
+    count = as_number(resamples)
+    if not (count >= 0 and count % 1 == 0 and count != 1):
         raise SettingError(
             f"resamples is {resamples!r}: expected 0 for none, or a whole number of at least 2; one says nothing about "
             "spread."
         )
-    return int(resamples)
+    return int(count)
 
 
 def _warn_of_single_points(ids: GroupIds) -> None:
