@@ -124,8 +124,7 @@ class Bench:
         loss = functools.partial(F.cross_entropy, reduction="none")
         stepper = Stepper(network, objective, self.batches, loss, plan)
         stepper.load(*self.drawn)
-        stepper.run(self.warm_up)
-        if not math.isfinite(value := stepper.mean_loss(self.warm_up)):
+        if not math.isfinite(value := stepper.run(self.warm_up)):
             raise SystemExit(f"benchmarks: the loss under {objective} became {value}: times would mean nothing.")
         return stepper
 

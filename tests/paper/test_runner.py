@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import multiprocessing
@@ -35,7 +34,7 @@ from toporo.paper.report import write_report
 from toporo.paper.results import Results, make_rows
 from toporo.paper.runner import reproduce
 from toporo.paper.runs import Store
-from toporo.training import Batches, TrainingPlan
+from toporo.training import Batches, loop
 
 
 def test_every_method_runs_once_and_every_row_says_what_it_saw(
@@ -103,7 +102,7 @@ def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
         return draw(*args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Batches, "draw", failing)
-    monkeypatch.setattr(fits, "TrainingPlan", functools.partial(TrainingPlan, checkpoint_seconds=0.0))
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(KeyboardInterrupt):
         reproduce("dg15", tmp_path / "broken", seeds=1, methods=[method])
     assert list((tmp_path / "broken/runs").glob("*.checkpoint")), "nothing was left to resume from"

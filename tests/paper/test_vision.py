@@ -38,7 +38,7 @@ from toporo.paper.vision import VisionChoices, settle
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training import FitResult, TrainingPlan
+from toporo.training import FitResult, loop
 from toporo.vision import NETWORKS, UNet
 
 DOMAINS = SPECS["pacs"].domains
@@ -343,7 +343,7 @@ def test_a_topology_that_was_damaged_is_learned_again(pacs: Trainings, tmp_path:
 
 def test_a_run_goes_on_from_its_checkpoint(pacs: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted after step 4 of 5, it does the last one and comes out the same."""
-    real, plan = image_fits.fit, image_fits._plan
+    real = image_fits.fit
     trained: list[int] = []
 
     def counting(*arguments: Any, evaluate: Callable[..., dict[str, Any]], **more: Any) -> FitResult:
@@ -355,11 +355,8 @@ def test_a_run_goes_on_from_its_checkpoint(pacs: Trainings, tmp_path: Path, monk
 
         return real(*arguments, evaluate=stop_at_the_third, **more)
 
-    def often(given: Any) -> TrainingPlan:
-        return replace(plan(given), checkpoint_seconds=0.0)
-
     monkeypatch.setattr(image_fits, "fit", counting)
-    monkeypatch.setattr(image_fits, "_plan", often)
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
     chosen: dict[str, Any] = {"seeds": 1, "methods": ["erm"], "data": pacs.data, "vision": CHOICES, "test": "photo"}
     with pytest.raises(Stop):
         reproduce("pacs", tmp_path, **chosen)

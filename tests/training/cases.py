@@ -58,13 +58,31 @@ def objective_of(method, data, prior=PRIOR, **settings):
     return make_objective(method, data.groups, prior, **(needed | settings))
 
 
-def run(method="tro", unit="epochs", *, data=None, model=None, about=None, prior=PRIOR, plan=None, how=None, **rest):
-    """Train a fresh network; return it, its objective and the result of the run."""
+class Interrupted(Exception):
+    pass
+
+
+def run(method="tro", unit="epochs", *, data=None, model=None, about=None, prior=PRIOR, plan=None, how=None, stop=None,
+        **rest):  # fmt: skip
+    """Train a fresh network; return it, its objective and the result of the run. ``stop`` is a round it dies in."""
     data, model = data or toy(), model or Noisy(2, 2, (8,))
     objective = objective_of(method, data, prior, **(about or {}))
-    batches = batches_of(data, augmented=unit == "steps", **(how or {}))
-    settings = TrainingPlan(**(UNITS[unit] | {"checkpoint_seconds": 0.0} | (plan or {})))
+    batches = interrupted(batches_of(data, augmented=unit == "steps", **(how or {})), stop)
+    settings = TrainingPlan(**(UNITS[unit] | (plan or {})))
     return model, objective, fit(model, objective, batches, cross_entropy, settings, **rest)
+
+
+def interrupted(batches, stop):
+    """Batches that fail before a round begins."""
+    draw = batches.draw
+
+    def failing(plan, first, last):
+        if last == stop:
+            raise Interrupted
+        return draw(plan, first, last)
+
+    batches.draw = failing
+    return batches
 
 
 def flat(model):
@@ -76,15 +94,3 @@ def everything(made):
     model, objective, result = made
     state = [*model.state_dict().items(), *objective.state_dict().items()]
     return [(name, value.cpu().numpy().tobytes()) for name, value in state], [r.to_dict() for r in result.history]
-
-
-class Interrupted(Exception):
-    pass
-
-
-def stop_at(round_):
-    def on_record(record):
-        if record.round == round_:
-            raise Interrupted
-
-    return on_record

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.training.cases import UNITS, Interrupted, everything, flat, run, stop_at
+from tests.training.cases import UNITS, Interrupted, everything, flat, run
 from toporo.errors import SettingError
 from toporo.training import Stepper
 from toporo.training.average import PATIENCE_BEGIN, PATIENCE_END, TOLERANCE, SwadAverage, make_average
@@ -148,13 +148,13 @@ def test_swad_without_a_validation_loss_says_what_it_needs():
 
 @pytest.mark.parametrize(
     ("unit", "average", "stopped"),
-    [*(("epochs", kind, stop) for kind in (3, "swad") for stop in (3, 9)), ("steps", 10, 16)],
+    [*(("epochs", kind, stop) for kind in (3, "swad") for stop in (4, 10)), ("steps", 10, 24)],
 )
 def test_a_resumed_run_has_the_same_mean(tmp_path, unit, average, stopped):
     plan = {"average": average} | ({"rounds": 12} if unit == "epochs" else {})
     how = {"unit": unit, "plan": plan, "evaluate": losses_of}
     straight = everything(run(**how))
     with pytest.raises(Interrupted):
-        run(on_record=stop_at(stopped), checkpoint=tmp_path / "c", **how)
+        run(stop=stopped, checkpoint=tmp_path / "c", **how)
     for _ in range(2):  # the second time from the checkpoint of the finished run
         assert everything(run(checkpoint=tmp_path / "c", **how)) == straight

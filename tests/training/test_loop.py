@@ -15,15 +15,15 @@ from tests.training.cases import (
     cross_entropy,
     everything,
     flat,
+    interrupted,
     objective_of,
     run,
-    stop_at,
     toy,
 )
 from toporo.errors import DataError, GroupMismatchError, TopoRoWarning
 from toporo.objectives import ERM, OBJECTIVES
 from toporo.topology.prior import Prior
-from toporo.training import MLP, Batches, TrainingPlan, accuracy_by_group, fit
+from toporo.training import MLP, Batches, TrainingPlan, accuracy_by_group, fit, loop
 from toporo.training.checkpoint import read_checkpoint, write_checkpoint
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; this machine has none")
@@ -72,11 +72,11 @@ class Turning(ERM):
 def test_training_is_a_plain_loop_with_adam(data, unit, warm_up, tmp_path):
     """The learning rate falls by epochs; Adam is reset never, within a round, between two, and at the last step."""
     batches = batches_of(data, augmented=unit == "steps")
-    length, middle = {
-        "epochs": ({"rounds": 4, "half_life": 2.0, "evaluate_every": 2}, 2),
-        "steps": ({"rounds": 20, "unit": "steps", "evaluate_every": 8}, 16),
+    length, last = {
+        "epochs": ({"rounds": 4, "half_life": 2.0, "evaluate_every": 2}, 4),
+        "steps": ({"rounds": 20, "unit": "steps", "evaluate_every": 8}, 20),
     }[unit]
-    plan = TrainingPlan(learning_rate=0.01, weight_decay=0.01, checkpoint_seconds=0.0, **length)
+    plan = TrainingPlan(learning_rate=0.01, weight_decay=0.01, **length)
     by_hand, losses = plain(), []
     for step, (rows, uniforms) in enumerate(zip(*batches.draw(plan, 0, plan.rounds), strict=True)):
         x, y = batches.x[rows], batches.y[rows]
@@ -93,13 +93,12 @@ def test_training_is_a_plain_loop_with_adam(data, unit, warm_up, tmp_path):
         losses.append(loss.item())
     parts = np.split(losses, [5, 10, 15] if unit == "epochs" else [8, 16])
     file = tmp_path / "run.safetensors"
-    for stopped, checkpoint in ((None, None), (middle, file), (None, file)):
+    for stop, checkpoint in ((None, None), (last, file), (None, file)):
         model, objective = plain(), Turning(data.groups, warm_up)
-        with pytest.raises(Interrupted) if stopped else nullcontext():
-            found = fit(
-                model, objective, batches, cross_entropy, plan, on_record=stop_at(stopped), checkpoint=checkpoint
-            )
-        if not stopped:
+        rows = interrupted(batches_of(data, augmented=unit == "steps"), stop)
+        with pytest.raises(Interrupted) if stop else nullcontext():
+            found = fit(model, objective, rows, cross_entropy, plan, checkpoint=checkpoint)
+        if not stop:
             assert torch.equal(flat(model), flat(by_hand))
             assert [record.loss for record in found.history] == pytest.approx([part.mean() for part in parts], rel=1e-6)
 
@@ -135,11 +134,12 @@ def test_a_single_round_has_a_speed():
 @pytest.mark.parametrize(("unit", "rounds"), [("epochs", range(1, 8)), ("steps", [3, 6, 7])])
 def test_rounds_are_recorded_and_evaluated_as_planned(unit, rounds):
     """Evaluations do not change the training. The weights of a network in bf16 are in single precision."""
-    seen, plan = [], {"rounds": 7, "evaluate_every": 3, "precision": "bf16"}
-    made = run("erm", unit, plan=plan, evaluate=lambda m: {"training": m.training}, on_record=seen.append)
-    assert seen == made[2].history
-    assert [record.round for record in seen] == list(rounds)
-    assert [record.metrics for record in seen] == [{"training": False} if n in (3, 6, 7) else {} for n in rounds]
+    plan = {"rounds": 7, "evaluate_every": 3, "precision": "bf16"}
+    made = run("erm", unit, plan=plan, evaluate=lambda m: {"training": m.training})
+    assert [record.round for record in made[2].history] == list(rounds)
+    assert [record.metrics for record in made[2].history] == [
+        {"training": False} if n in (3, 6, 7) else {} for n in rounds
+    ]
     assert everything(made)[0] == everything(run("erm", unit, plan=plan))[0]
     assert made[0].head.weight.dtype == torch.float32
 
@@ -182,26 +182,24 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, unit, method,
     data, path = toy(), tmp_path / "run.safetensors"
     how = {"evaluate": lambda model: {"accuracy": accuracy_by_group(model, data)}}  # keyed by names that are numbers
     straight = run(method, unit, **how)
-    records = [record.round for record in straight[2].history]
+    rounds = [record.round for record in straight[2].history]
     with pytest.raises(Interrupted):
-        run(method, unit, checkpoint=path, on_record=stop_at(records[stop]), **how)
+        run(method, unit, checkpoint=path, stop=rounds[stop], **how)
     assert path.exists() == (stop > 0)
-    again = []
     other = type(straight[0])(2, 2, (8,), seed=9) if stop else None
-    made = run(method, unit, model=other, checkpoint=path, on_record=lambda r: again.append(r.round), **how)
+    made = run(method, unit, model=other, checkpoint=path, stop=rounds[stop - 1] if stop else None, **how)
     assert everything(made) == everything(straight)
     assert made[2].history == straight[2].history
-    assert again == records[stop:]
-    finished = run(method, unit, checkpoint=path, on_record=stop_at(records[-1]), **how)
+    finished = run(method, unit, checkpoint=path, stop=rounds[-1], **how)
     assert everything(finished) == everything(straight), "no round is left"
 
 
-def test_checkpoints_are_at_least_so_many_seconds_apart(tmp_path):
-    """One is always written after the last round."""
+def test_checkpoints_are_apart_and_one_is_always_written_after_the_last_round(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 1e6)
     with pytest.raises(Interrupted):
-        run(checkpoint=tmp_path / "c", plan={"checkpoint_seconds": 1e6}, on_record=stop_at(6))
+        run(checkpoint=tmp_path / "c", stop=6)
     assert not (tmp_path / "c").exists()
-    run(checkpoint=tmp_path / "c", plan={"checkpoint_seconds": 1e6})
+    run(checkpoint=tmp_path / "c")
     assert len(read_checkpoint(tmp_path / "c")[1]["history"]) == 6
 
 
@@ -247,8 +245,7 @@ def test_a_checkpoint_without_a_history_is_refused(tmp_path, about):
 # ---------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize(("unit", "when"), [("epochs", "epoch 1"), ("steps", "step 8")])
+@pytest.mark.parametrize(("bad", "unit", "when"), [(math.nan, "epochs", "epoch 1"), (math.inf, "steps", "step 8")])
 def test_a_loss_that_is_not_finite_stops_the_run(data, bad, unit, when, tmp_path):
     """No checkpoint is written."""
     message = rf"training loss became (inf|nan) by {when}: lower the learning rate \(0.01\)"
@@ -293,7 +290,7 @@ def test_an_interrupted_run_on_a_gpu_goes_on_from_its_checkpoint(tmp_path, graph
     plan = {"device": "cuda", "graph": graph}
     whole, *_ = run("tro", "steps", plan=plan)
     with pytest.raises(Interrupted):
-        run("tro", "steps", plan=plan, checkpoint=tmp_path / "c", on_record=stop_at(16))
+        run("tro", "steps", plan=plan, checkpoint=tmp_path / "c", stop=24)
     model, _, result = run("tro", "steps", plan=plan, checkpoint=tmp_path / "c", model=type(whole)(2, 2, (8,), seed=9))
     assert [record.round for record in result.history] == [8, 16, 24]
     torch.testing.assert_close(flat(model), flat(whole), rtol=2e-3, atol=2e-3)

@@ -24,6 +24,9 @@ from toporo.training.record import RoundRecord
 from toporo.training.step import Loss, Stepper
 from toporo.types import AVERAGED, Record
 
+#: Shortest time between two checkpoints.
+CHECKPOINT_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class FitResult:
@@ -49,7 +52,6 @@ def fit(
     plan: TrainingPlan,
     *,
     evaluate: Callable[[nn.Module], dict[str, Any]] | None = None,
-    on_record: Callable[[RoundRecord], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> FitResult:
     """Train ``model`` in place.
@@ -66,8 +68,8 @@ def fit(
     plan : length, settings and device.
     evaluate : called with the network in evaluation mode; its result goes into the record. If weights are averaged, it
         is also called for their mean, and the names of those results begin with ``averaged_``.
-    on_record : called with each new record.
-    checkpoint : file to resume from if it exists. A checkpoint of another run is an error.
+    checkpoint : file to resume from if it exists, rewritten every minute and after the last round. A checkpoint of
+        another run is an error.
 
     Examples
     --------
@@ -101,8 +103,7 @@ def fit(
             group["lr"] = plan.learning_rate * 0.5 ** (done / (plan.half_life or math.inf))
         start = time.perf_counter()
         with _seeded(plan, done):
-            stepper.run(steps)
-            mean_loss = stepper.mean_loss(steps)  # waits for the device
+            mean_loss = stepper.run(steps)
         if stop != stops[0] or len(stops) == 1:
             timed_steps += steps
             timed_seconds += time.perf_counter() - start
@@ -115,9 +116,7 @@ def fit(
         last = done == plan.rounds
         metrics = _evaluate(stepper, evaluate) if last or done % plan.evaluate_every == 0 else {}
         history.append(RoundRecord(done, mean_loss, objective.weights, metrics))
-        if on_record is not None:
-            on_record(history[-1])
-        if checkpoint is not None and (last or time.perf_counter() - saved >= plan.checkpoint_seconds):
+        if checkpoint is not None and (last or time.perf_counter() - saved >= CHECKPOINT_SECONDS):
             about = {"run": identity, "history": [record.to_dict() for record in history]}
             write_checkpoint(checkpoint, stepper.state(), about)
             saved = time.perf_counter()

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from toporo.checks import non_negative, number, one_of, positive, whole
+from toporo.checks import non_negative, one_of, positive, whole
 from toporo.errors import SettingError
 from toporo.training.average import SWAD
 from toporo.types import Record
@@ -15,7 +15,7 @@ UNITS = ("epochs", "steps")
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DEVICES = ("auto", "cpu", "cuda")
 #: Settings that change how fast a result is reached, and not the result.
-PACE = frozenset({"device", "graph", "checkpoint_seconds"})
+PACE = frozenset({"device", "graph"})
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class TrainingPlan:
     device : ``"cpu"`` or ``"cuda"``; see :func:`pick_device`.
     graph : compile the network, capture a step as a CUDA graph and replay it. The network and its augmentation must
         then work without Python code that depends on values.
-    checkpoint_seconds : shortest time between two checkpoints. One is always written after the last round.
     """
 
     rounds: int = 20
@@ -52,13 +51,11 @@ class TrainingPlan:
     precision: str = "fp32"
     device: str = "cpu"
     graph: bool = False
-    checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
             object.__setattr__(self, name, whole(getattr(self, name), name, least))  # 3 for 3.0
         non_negative(self.weight_decay, "weight_decay")
-        number(self.checkpoint_seconds, "checkpoint_seconds", "at least 0", least=0, infinite=True)
         positive(self.learning_rate, "learning_rate")
         one_of(self.unit, "unit", UNITS)
         one_of(self.precision, "precision", PRECISIONS)

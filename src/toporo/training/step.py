@@ -95,8 +95,8 @@ class Stepper:
         self._next.zero_()
         self._total.zero_()
 
-    def run(self, count: int) -> None:
-        """Do some of the loaded steps."""
+    def run(self, count: int) -> float:
+        """Do the first ``count`` of the loaded steps and return their mean loss, which waits for the device."""
         self.network.train()
         self.objective.train()
         for _ in range(count):
@@ -109,9 +109,6 @@ class Stepper:
             if self.average is not None:
                 self.average.step(self.network, self.done)
             self.done += 1
-
-    def mean_loss(self, count: int) -> float:
-        """Mean loss over the last ``count`` steps; waits for the device."""
         return float(self._total) / count
 
     def _replay(self) -> None:
