@@ -10,7 +10,7 @@ from torch import nn
 from tests.training.cases import UNITS, Interrupted, everything, flat, run
 from toporo.errors import SettingError
 from toporo.training import Stepper
-from toporo.training.average import PATIENCE_BEGIN, PATIENCE_END, TOLERANCE, SwadAverage, make_average
+from toporo.training.average import PATIENCE_BEGIN, PATIENCE_END, TOLERANCE, SwadAverage, UniformAverage
 
 KINDS = [0, 3, "swad"]
 
@@ -63,7 +63,7 @@ def test_averaging_does_not_change_training_or_other_metrics(steps, average):
 def test_the_mean_is_a_network_of_its_own():
     """Training goes on without it. Buffers of batch normalisation are averaged, counters are not."""
     net = nn.BatchNorm1d(2)
-    average = make_average(net, 0)
+    average = UniformAverage(net)
     for step in range(4):
         net.running_mean.fill_(step)
         net.num_batches_tracked.fill_(step)

@@ -147,16 +147,3 @@ class SwadAverage:
         self._limit, over, *losses = state["progress"].tolist()
         self._over, self._since, self._window = bool(over), part("since"), part("window")
         self._recent = [(part(f"recent{number}"), loss) for number, loss in enumerate(losses)]
-
-
-def make_average(network: nn.Module, kind: int | str | None) -> UniformAverage | SwadAverage | None:
-    """Return the average that a training plan asks for.
-
-    Parameters
-    ----------
-    network : the network, on the device it is trained on.
-    kind : number of steps before the first one that counts, ``"swad"``, or None.
-    """
-    if kind is None:
-        return None
-    return SwadAverage(network) if kind == SWAD else UniformAverage(network, int(kind))

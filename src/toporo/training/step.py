@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from toporo.errors import DataError
 from toporo.objectives import Objective
-from toporo.training.average import make_average
+from toporo.training.average import SwadAverage, UniformAverage
 from toporo.training.batches import Batches, RowNumbers
 from toporo.training.plan import PRECISIONS, TrainingPlan
 
@@ -60,8 +60,12 @@ class Stepper:
             fused=plan.on_gpu or None,
             capturable=plan.on_gpu,
         )
-        after = plan.average
-        self.average = make_average(network, batches.steps(plan, after) if isinstance(after, int) else after)
+        self.average: UniformAverage | SwadAverage | None = None
+        if plan.average is not None:
+            after = plan.average
+            self.average = (
+                UniformAverage(network, batches.steps(plan, after)) if isinstance(after, int) else SwadAverage(network)
+            )
         #: Steps done, also before a run was resumed.
         self.done = 0
         self._loss, self._forward, self._prepare = loss, _forward, batches.prepare
