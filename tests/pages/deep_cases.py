@@ -31,7 +31,7 @@ STEPS = (150, 300, 450, 600)
 def record(
     job: Run, benchmark: BenchmarkData, *, test: float, validation: float, metrics: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
-    """As :func:`toporo.paper.runner.do_run` writes it; curves that settle at the given values."""
+    """Return a record in the form of :func:`toporo.paper.runner.do_run`; its curves settle at the given values."""
     train = benchmark.train
     rng = np.random.default_rng([job.seed, len(job.method.name)])
     start = np.full(len(train), 1 / len(train))
@@ -227,7 +227,7 @@ def flood_outcome(
 
 
 def only(outcome: Results, *methods: str) -> Results:
-    """What is left of an outcome with these methods alone."""
+    """Return an outcome with these methods alone."""
     return replace(
         outcome,
         rows=[row for row in outcome.rows if row.method in methods],

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from tests.pages.deep_cases import ACCURACY, CLASSES, DOMAINS, SWEPT, flood_outcome, image_outcome, lake, only
+from tests.pages.deep_cases import ACCURACY, CLASSES, SWEPT, flood_outcome, image_outcome, lake, only
 from tests.pages.page import Page, figures, loads_nothing
 from tests.paper.conftest import shrink_tpt48
 from tests.paper.fake_nclimdiv import write_fake
 from toporo.errors import DataError, TopoRoWarning
 from toporo.pages.pictures import LAND, MISSED, MISSING, WATER, Tile
-from toporo.paper import BENCHMARKS, sections, sentences, tpt48
 from toporo.paper import domainbed as images
+from toporo.paper import sections, sentences, tpt48
 from toporo.paper import sen1floods11 as floods
 from toporo.paper.report import write_report
 from toporo.paper.results import Results
@@ -74,12 +74,6 @@ def test_several_penalties_are_a_curve(pictures: Results, chips: Results) -> Non
     (section,) = sections.penalty_section(chips.parts[0])
     lines = {"ERM, test", "TRO-data, test", "TRO-data, validation, training events"}
     assert {"0.001", "0.1", "1", "10"} | lines <= set(texts(section.svg))
-
-
-def test_the_fake_outcome_is_one_of_the_real_protocol() -> None:
-    protocol = BENCHMARKS["pacs"].protocol
-    assert tuple(variant.name for variant in protocol.variants) == DOMAINS
-    assert tuple(ACCURACY) == protocol.methods
 
 
 # ---------------------------------------------------------------- pictures

@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toporo.pages.charts import Line, line_chart, line_styles
-from toporo.pages.figures import Score, group_table, method_scores, prior_table, topology
-from toporo.pages.pictures import Guess, Photo, photo_samples
+from toporo.pages.figures import Score, group_table, method_scores, prior_table
 from toporo.pages.rows import SHOWN, Marks, Panel, row_chart
 from toporo.pages.svg import alternative_text, to_svg
 from toporo.paper.results import TopologyRuns
@@ -150,18 +149,6 @@ def test_scores_are_in_the_row_of_their_method() -> None:
     assert list(line.get_xdata()) == [91.0, 91.0]
 
 
-def test_edges_that_more_runs_have_are_thicker() -> None:
-    assert LEARNED.kinds == 2
-    assert LEARNED.centrality == pytest.approx({"a": 1 / 3, "b": 2 / 3, "c": 0.0})
-    (edges,) = topology(LEARNED.union, LEARNED.centrality, list("abc")).axes[0].collections[:1]
-    assert len(set(edges.get_linewidths())) == 3
-    table = prior_table(LEARNED.priors)
-    assert table.columns == ("group", "weight", "over seeds")
-    assert [float(row[1]) for row in table.rows] == pytest.approx(
-        np.mean([LEARNED.weights(n) for n in "abc"], 1), abs=1e-3
-    )
-
-
 def test_a_table_of_groups_has_dashes_for_missing_values_and_the_best_in_bold() -> None:
     table = group_table({"A": {"x": 0.25, "y": math.nan}, "B": {"x": 0.5}}, ["x", "y"], label="IoU", marked=["y"])
     assert table.columns == ("IoU", "x", "y (held out)")
@@ -169,6 +156,10 @@ def test_a_table_of_groups_has_dashes_for_missing_values_and_the_best_in_bold() 
     assert [getattr(row[1], "style", "") for row in table.rows] == ["", "best"]
 
 
-def test_a_picture_has_its_class_and_predictions() -> None:
-    photo = Photo(np.zeros((8, 8, 3), np.uint8), "dog", {"A": Guess("dog", 0.874), "B": Guess("cat", 1.0)})
-    assert set(texts(photo_samples([photo]))) == {"dog", "✓ A: dog, 87 %", "✗ B: cat, 100 %"}
+def test_a_table_of_priors_has_their_mean_and_range() -> None:
+    assert LEARNED.centrality == pytest.approx({"a": 1 / 3, "b": 2 / 3, "c": 0.0})
+    table = prior_table(LEARNED.priors)
+    assert table.columns == ("group", "weight", "over seeds")
+    assert [float(row[1]) for row in table.rows] == pytest.approx(
+        np.mean([LEARNED.weights(n) for n in "abc"], 1), abs=1e-3
+    )

@@ -1,4 +1,4 @@
-"""Which groups are states, and where they lie."""
+"""Names of states, and their places."""
 
 from __future__ import annotations
 

@@ -71,20 +71,6 @@ def test_neutral_numbers_change_nothing():
     torch.testing.assert_close(unit_range(x), x.float() / 255, atol=0, rtol=0)
 
 
-@pytest.mark.parametrize("column", range(DRAWS))
-def test_every_number_changes_the_image(column):
-    """Later attempts at a crop count if the earlier ones do not fit (here they are too wide)."""
-    x = photos(1, 64, 64)
-    attempt = column % ATTEMPTS if column < 2 * ATTEMPTS else 0
-    u = uniforms(1, seed=1)
-    u[:, :attempt], u[:, ATTEMPTS : ATTEMPTS + attempt] = 1 - 1e-6, 0.99
-    u[:, attempt], u[:, ATTEMPTS + attempt] = 0.01, 0.5
-    u[:, FLIP:] = 0.6
-    other = u.clone()
-    other[:, column] = 0.05 if column in (FLIP, TO_GREY) else (u[:, column] + 0.2) % 1
-    assert not torch.allclose(augment(x, u), augment(x, other), atol=LEVEL)
-
-
 @pytest.mark.parametrize(
     "factors", [(1.3, 1, 1), (1, 0.7, 1), (1, 1, 1.3), (1, 1, 0.7), (1.3, 0.7, 1.3), (1.3, 1.3, 0.7), (0.7, 1.3, 1.3)]
 )
@@ -251,9 +237,7 @@ def test_compiles_to_one_graph():
     [
         (torch.zeros(2, 3, 8, 8), torch.zeros(2, DRAWS), r"float32 and shape \(2, 3, 8, 8\): expected torch.uint8"),
         (torch.zeros(2, 8, 8, 3, dtype=torch.uint8), torch.zeros(2, DRAWS), "permute"),
-        (torch.zeros(3, 8, 8, dtype=torch.uint8), torch.zeros(3, DRAWS), r"shape \(3, 8, 8\)"),
         (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(2, 5), rf"shape \(2, 5\): .* \(2, {DRAWS}\)"),
-        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(1, DRAWS), rf"shape \(1, {DRAWS}\)"),
         (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.zeros(2, DRAWS, dtype=torch.long), "int64.*floats"),
     ],
 )
@@ -304,7 +288,6 @@ def test_labels_follow_their_pixels(seed):
     [
         ((2, 2, 4, 6), (2, 4, 6), (2, 1), "Cut square tiles"),
         ((2, 2, 4, 4), (2, 5, 5), (2, 1), r"labels of shape \(2, 5, 5\)"),
-        ((2, 2, 4, 4), (2,), (2, 1), r"labels of shape \(2,\)"),
         ((2, 2, 4, 4), (2, 4, 4), (2, 3), r"expected floats and \(2, 1\)"),
     ],
 )

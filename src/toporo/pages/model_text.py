@@ -92,7 +92,7 @@ class ModelReport:
 
     @property
     def linear(self) -> bool:
-        """Whether the model has coefficients."""
+        """True if the model has coefficients."""
         return self.model.kriged or getattr(self.model.estimator, "coef_", None) is not None
 
 

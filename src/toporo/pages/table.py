@@ -71,12 +71,12 @@ class Table:
 
     @property
     def folded(self) -> bool:
-        """Whether a page shows only the title until it is clicked."""
+        """True if a page shows only the title until it is clicked."""
         return bool(self.title) and len(self.rows) > LONG
 
     @property
     def wide(self) -> bool:
-        """Whether a page shows the table wider than its text."""
+        """True if a page shows the table wider than its text."""
         return len(self.columns) > MANY_COLUMNS
 
     def to_markdown(self) -> str:
