@@ -119,7 +119,7 @@ def worst(losses, p, divergence, penalty=None, radius=None):
 
 
 def upper_bound(fit, rows: Rows, coef=None, intercept=None, weight=None):
-    """What a model is worth in the worst case: an upper bound of the optimal value, whatever the model."""
+    """Worst-case value of a model: an upper bound of the optimal value for any model."""
     coef, intercept = (fit.coef, fit.intercept) if coef is None else (coef, intercept)
     losses = group_losses(rows, coef, intercept, weight)
     prior = np.array(list(fit.prior.values()))

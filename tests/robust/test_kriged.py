@@ -266,11 +266,11 @@ def test_beyond_the_exact_size_smooth_modes_say_nearly_the_same(
     factors = GroupFactors.from_rows(x[known], y[known], g[known].tolist())
     wanted = {name: MODELS[name] for name in ("one model", "graph")}
     means = np.zeros((int((~known).sum()), d))
-    said = []
+    predicted = []
     for most, smooth in ((1600, 0), (100, 180)):
         monkeypatch.setattr(likelihood, "MOST_EFFECTS", most)
         monkeypatch.setattr(likelihood, "SMOOTH_EFFECTS", smooth)
         fit = fit_kriged(factors, modes, names, wanted)
-        said.append(fit.moments(x[~known], means, modes.vectors[g[~known]], np.full(len(means), -1))[0])
+        predicted.append(fit.moments(x[~known], means, modes.vectors[g[~known]], np.full(len(means), -1))[0])
     assert fit.models[-1].solved.layout.effects <= 180
-    assert 0 < np.sqrt(np.mean((said[0] - said[1]) ** 2)) < close * y.std()
+    assert 0 < np.sqrt(np.mean((predicted[0] - predicted[1]) ** 2)) < close * y.std()

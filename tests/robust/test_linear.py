@@ -506,7 +506,7 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize(("change", "error", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
-def test_bad_input_is_told_what_it_is(change, error, message):
+def test_bad_input_is_named(change, error, message):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # an error is enough: no stray warnings of numpy's beside it
         with pytest.raises(error, match=message):
@@ -532,7 +532,7 @@ BAD_LABELS = {
 
 
 @pytest.mark.parametrize(("change", "error", "message"), BAD_LABELS.values(), ids=BAD_LABELS)
-def test_bad_labels_are_told_what_they_are(change, error, message):
+def test_bad_labels_are_named(change, error, message):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(error, match=message):
@@ -540,7 +540,7 @@ def test_bad_labels_are_told_what_they_are(change, error, message):
 
 
 @pytest.mark.parametrize(("penalties", "found"), [([], "empty"), ([1.0, -2.0], "-2.0"), ([math.nan], "nan")])
-def test_bad_penalties_of_a_path_are_told(penalties, found):
+def test_bad_penalties_of_a_path_are_named(penalties, found):
     with pytest.raises(SettingError, match=rf"penalties.*{found}.*at least"):
         path(SquaredLosses.from_arrays(X, Y, G), penalties=penalties)
 

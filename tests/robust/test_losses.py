@@ -109,7 +109,7 @@ def test_a_line_is_the_points_on_it(model):
 
 
 def test_a_squared_loss_is_never_negative():
-    """Where a model fits exactly, rounding would make some losses a little less than nothing."""
+    """Rounding would make some losses of an exact fit slightly negative."""
     x = np.random.default_rng(0).normal(size=(40, 2))
     losses = SquaredLosses.from_arrays(x, 1e4 * x @ [1.0, 2.0], np.arange(40) % 4)
     exact = losses.at(np.array([[1e4], [2e4], [0.0]]))
@@ -140,7 +140,7 @@ def test_suboptimality_is_never_less_than_what_can_be_gained(rows, ridge, interc
 @pytest.mark.parametrize("kind", ["binary", "softmax"])
 @pytest.mark.parametrize("constant", [-3.0, 10.0, 30.0, 200.0])
 def test_suboptimality_sees_an_intercept_that_is_far_off(kind, constant):
-    """Where all probabilities are 0 or 1 there is no curvature to follow; the intercept must not pass for its best."""
+    """If all probabilities are 0 or 1 there is no curvature to follow; the intercept must not pass for its best."""
     rows = random_rows(0, kind, m=3)
     mirrored = rows._replace(  # the mean of x is the same in every class: the gradient by the weights is zero
         x=np.vstack([rows.x, -rows.x]), y=np.tile(rows.y, 2), group=np.tile(rows.group, 2)

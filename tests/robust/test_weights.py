@@ -1,4 +1,4 @@
-"""How q moves: each rule is its formula, settles where it should, and refuses what it cannot do."""
+"""Each update rule follows its formula, settles where it should, and refuses bad settings."""
 
 import inspect
 import math

@@ -43,8 +43,6 @@ class Ranks:
             raise SettingError(
                 "this process is not in the process group that over_ranks() was given: call it only on its members."
             )
-        #: True if there is no other rank, so a batch is complete.
-        self.alone = self.size == 1
         self._agreed = False
 
     def join(self, objective: Any, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -58,7 +56,7 @@ class Ranks:
         objective : the objective; the identities of all ranks must be equal.
         rows : (n, …) each, with n rows of this rank; n may differ between ranks.
         """
-        if self.alone:
+        if self.size == 1:
             return dict(rows)
         if not self._agreed:
             shapes = {name: [str(part.dtype), *part.shape[1:]] for name, part in rows.items() if name != "codes"}

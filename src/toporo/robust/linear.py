@@ -75,7 +75,7 @@ class RobustFit:
 
     @property
     def gap(self) -> float:
-        """How far the value can be from the optimal one, at most."""
+        """Upper bound of the distance between the value and the optimal one."""
         return self.value - self.bound
 
     @property
