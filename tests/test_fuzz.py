@@ -49,6 +49,7 @@ from toporo.paper.results import Results
 from toporo.paper.tables import print_results
 from toporo.tables import Evaluation, TableModel
 from toporo.tables.read import read_points
+from toporo.tables.roles import Roles
 from toporo.training import MLP, Batches, RoundRecord, TrainingPlan, fit
 from toporo.vision.weights import read_weights
 
@@ -163,9 +164,9 @@ def fitted() -> TableModel:
 def table(file: Path, thorough: bool) -> None:
     steps = [
         lambda: fitted().predict(file),
-        lambda: fit_table(file, target="colour", group="state", penalty=1.0, drop_missing=True),
+        lambda: fit_table(file, target="colour", group="state", penalty=1.0, drop_rows=True),
         lambda: fitted().evaluate(file, resamples=20),
-        lambda: read_points(file, "state").standardised(),
+        lambda: read_points(file, Roles.of(group="state")).standardised(),
         lambda: examine(file, group="state", target="y").to_dict(),
         lambda: list(fitted().portions(file, optional=["state"], rows=7)),
     ]

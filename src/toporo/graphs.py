@@ -277,7 +277,7 @@ def check_groups(graph: GroupGraph, train: Iterable[Name], test: Any) -> tuple[N
         train,
         what="training group(s)",
         remedy="Add them and their edges, or a line with the name alone, or leave their rows out of the data (toporo "
-        "fit --skip-unknown-groups).",
+        "fit --drop-rows).",
     )
     if test is None:
         return None

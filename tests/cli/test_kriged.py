@@ -97,7 +97,7 @@ def test_predict_takes_groups_and_their_neighbors(toporo: Run, fitted: Path) -> 
     assert len(rows(done.out)) == 40
     assert toporo("predict", "model", "sea.csv", "--neighbors", "sea").code == 2
     Path("both.csv").write_text(Path("new.csv").read_text() + "\n".join(Path("sea.csv").read_text().splitlines()[1:]))
-    done = toporo("predict", "model", "both.csv", "--skip-unknown-groups")
+    done = toporo("predict", "model", "both.csv", "--drop-rows")
     assert done.code == 0, done.err
     assert done.out == toporo("predict", "model", "new.csv").out
     assert "toporo: left out 40 rows of 1 group that the graph does not have: 'sea' (40)" in done.err
@@ -126,13 +126,13 @@ def test_two_models_with_other_groups_say_what_to_do(toporo: Run, fitted: Path) 
     done = toporo("evaluate", "plain", "more.csv", "--against", "model", "--resamples", "20")
     assert done.code == 1
     assert "model: group(s) that are not in the graph: 'sea'" in done.err
-    assert "--skip-unknown-groups" in done.err
+    assert "--drop-rows" in done.err
     for command in (["evaluate"], ["report", "--out", "page.html"]):
         asked = [command[0], "plain", "more.csv", "--against", "model", "--resamples", "20", *command[1:]]
-        done = toporo(*asked, "--skip-unknown-groups", "--json")
+        done = toporo(*asked, "--drop-rows", "--json")
         assert done.code == 0, done.err
         assert done.err.count("left out 40 rows of 1 group that the graph does not have: 'sea' (40)") == 1
-    done = toporo("evaluate", "plain", "more.csv", "--against", "model", "--unseen", "--skip-unknown-groups")
+    done = toporo("evaluate", "plain", "more.csv", "--against", "model", "--unseen", "--drop-rows")
     assert done.code == 1
     assert "no row of the table is in groups that it was not trained on" in done.err
     assert toporo(*linear, "--out", "other", "--test-groups", "mouth").code == 0

@@ -245,10 +245,10 @@ def test_rows_are_numbered_as_in_the_file(toporo: Run, files: Path) -> None:
     table["y"][150], table["w"][160] = 1.0, -2.0
     table["station"][0] = None
     (files / "river.csv").write_text(as_csv(table))
-    assert "river.csv, row 161: weight 'w' is negative (-2)" in toporo(*ask, "--drop-missing").err
+    assert "river.csv, row 161: weight 'w' is negative (-2)" in toporo(*ask, "--drop-rows").err
     table["w"][160], table["y"][161] = 1.0, None
     (files / "river.csv").write_text(as_csv(table))
-    done = toporo(*ask, "--drop-missing")
+    done = toporo(*ask, "--drop-rows")
     assert "159 rows, 4 groups" in done.out
     assert "39 rows set aside; 2 rows dropped" in done.out
 
@@ -308,7 +308,7 @@ def test_a_target_of_dates_says_what_is_predicted(toporo: Run, files: Path) -> N
 def test_a_graph_is_learned_from_a_few_different_points(toporo: Run, files: Path) -> None:
     table = river(rows=20)
     (files / "river.csv").write_text(as_csv({name: table[name] for name in ("station", "bed", "y")}))
-    done = toporo(*FIT, "--out", "model", "--learn-graph")
+    done = toporo(*FIT, "--out", "model", "--graph", "learn")
     assert done.code == 0, done.err
     assert set(load_model("model").graph.names) == {"spring", "upper", "middle", "lower", "mouth"}
 

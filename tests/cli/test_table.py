@@ -186,7 +186,7 @@ def test_names_may_come_from_a_file(toporo: Run, files: Path) -> None:
 def test_fit_classifies(toporo: Run, files: Path) -> None:
     (files / "floods.csv").write_text(as_csv(floods()))
     done = toporo(
-        "fit", "floods.csv", "--target", "flood", "--group", "station", "--out", "m", "--learn-graph", "--fast"
+        "fit", "floods.csv", "--target", "flood", "--group", "station", "--out", "m", "--graph", "learn", "--fast"
     )
     assert done.code == 0, done.err
     assert "Classification of 'flood'" in done.out

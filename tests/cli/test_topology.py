@@ -280,13 +280,13 @@ def test_rows_without_a_group_can_be_dropped_and_gaps_are_filled_in(run: Run, ta
     done = run("-", "--group", "site", "--exclude", "id", *QUICK, stdin=text)
     assert done.code == 1
     assert "standard input: 1 of 163 rows lack 'site' (first: row 2)" in done.err
-    done = run("-", "--group", "site", "--exclude", "id", "--drop-missing", *QUICK, stdin=text)
+    done = run("-", "--group", "site", "--exclude", "id", "--drop-rows", *QUICK, stdin=text)
     assert done.code == 0, done.err
     assert "toporo: dropped 1 of 163 rows that lack a group" in done.err
     assert "toporo: features: 'x', 'x is missing', 'y'" in done.err
     assert "toporo: 'x': 2 missing value(s), filled with the median, " in done.err
     assert "From 162 points in 3 features (standardised)" in done.out
-    done = run("-", "--group", "site", "--drop-missing", "--test-groups", "echo", stdin=text)
+    done = run("-", "--group", "site", "--drop-rows", "--test-groups", "echo", stdin=text)
     assert done.code == 1
     assert "unknown test group 'echo'" in done.err
 
@@ -415,7 +415,7 @@ def test_the_help_page_names_every_option(run: Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "120")
     page = run("--help").out
     for option in (
-        "--group", "--features", "--exclude", "--test-groups", "--delimiter", "--no-scale", "--drop-missing", "--cut",
+        "--group", "--features", "--exclude", "--test-groups", "--delimiter", "--no-scale", "--drop-rows", "--cut",
         "--nearest-groups", "--percentile", "--resamples", "--seed", "--kernel", "--neighbors", "--sigma", "--scales",
         "--alpha", "--device", "--memory-limit", "--out", "--plot", "--distances", "--json",
     ):  # fmt: skip
@@ -432,4 +432,4 @@ def test_a_target_takes_no_part(run: Run, table: str) -> None:
     assert named.out == excluded.out != run("t.csv", "--group", "site", *QUICK).out
     done = run("t.csv", "--group", "site", "--target", "x", "--features", "x,y", *QUICK)
     assert done.code == 1
-    assert "both named for use and excluded: 'x'" in done.err
+    assert "column 'x' is the target, so it cannot be a feature" in done.err

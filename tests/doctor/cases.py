@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from toporo.data.frame import Frame, read_frame
-from toporo.doctor.diagnose import Asked, prepare
+from toporo.doctor.diagnose import prepare
 from toporo.doctor.measure import Case
+from toporo.tables.roles import Roles
 
 GROUPS = ("ash", "birch", "cedar", "dogwood")
 CHAIN = [("ash", "birch"), ("birch", "cedar"), ("cedar", "dogwood"), ("dogwood", "elm")]
@@ -31,16 +32,12 @@ def sound(size: int = 50, groups: Sequence[str] = GROUPS, seed: int = 0) -> dict
     }
 
 
-def asked(source: Any = None, **given: Any) -> Asked:
-    wanted: dict[str, Any] = {
-        "group": "g", "target": None, "graph": None, "test_groups": (), "task": "auto", "features": None, "exclude": (),
-        "categorical": (), "delimiter": ",", "seed": 0,
-    }  # fmt: skip
-    return Asked(source=source, **(wanted | given))
+def roles(**given: Any) -> Roles:
+    return Roles.of(**({"group": "g"} | given))
 
 
 def case_of(columns: dict[str, Any] | Frame, *, exclude: Iterable[str] = (), **given: Any) -> Case:
     """What the checks look at, without what is measured on a sample; ``y`` and ``z`` never tell on each other."""
     frame = columns if isinstance(columns, Frame) else read_frame(columns, text=["g"])
     out = {name for name in ("y", "z") if name in frame and name != given.get("target")} | set(exclude)
-    return prepare(frame, asked(**(given | {"exclude": tuple(sorted(out))})))
+    return prepare(frame, roles(**(given | {"exclude": sorted(out)})))

@@ -120,7 +120,7 @@ def test_numbers_named_as_categories_are_text() -> None:
         ({"group": "g", "target": "h"}, UnknownNameError, "unknown column 'h'"),
         ({"group": "g", "exclude": ["h"]}, UnknownNameError, "unknown column 'h'"),
         ({"group": "g", "features": ["h"]}, UnknownNameError, "unknown column 'h'"),
-        ({"group": "g", "target": "g"}, SettingError, "both the group and the target"),
+        ({"group": "g", "target": "g"}, SettingError, "both the target and the group"),
         ({"group": "g", "target": "y", "features": ["y"]}, SettingError, "cannot be a feature"),
         ({"group": "g", "features": ["x1"], "exclude": ["x1"]}, SettingError, "both named for use and excluded"),
         ({"group": "g", "task": "ranking"}, UnknownNameError, "unknown task"),

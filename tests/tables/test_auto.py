@@ -151,7 +151,7 @@ def test_a_graph_may_be_learned() -> None:
     with pytest.warns(
         TopoRoWarning, match=r"another sample would give another prior.*Candidates weigh all groups alike"
     ):
-        model = fit(graph=None, learn_graph=True)
+        model = fit(graph="learn")
     assert "another prior, so it is the same for all groups" in model.explain().remarks[1]
     assert model.estimator.topology_ is not None
     assert set(model.graph.names) == set(STATIONS)  # type: ignore[union-attr]

@@ -60,11 +60,11 @@ def test_the_prior_looks_towards_the_test_groups() -> None:
 def test_a_learned_graph_spans_test_groups_and_says_what_it_saw() -> None:
     table = river()
     table["x"] = [x + 3 * [*TRAINED, "mouth"].index(s) for x, s in zip(table["x"], table["station"], strict=True)]
-    model = fit(table, learn_graph=True, test_groups=["mouth"], features=["x"])
+    model = fit(table, graph="learn", test_groups=["mouth"], features=["x"])
     assert set(model.graph.names) == {*TRAINED, "mouth"}
     assert "lower" in model.graph.neighbors("mouth")
     assert model.estimator.prior_.saw == ("test inputs",)
-    alone = fit(only(table, station=TRAINED), learn_graph=True, features=["x"])
+    alone = fit(only(table, station=TRAINED), graph="learn", features=["x"])
     assert set(alone.graph.names) == set(TRAINED)
     assert alone.estimator.prior_.saw == ()
 
@@ -225,7 +225,8 @@ def test_a_stream_a_file_and_a_mapping_give_the_same(tmp_path: Path) -> None:
         ({"features": ["nothing"]}, UnknownNameError, "nothing"),
         ({"method": "magic"}, UnknownNameError, "method 'magic'"),
         ({"task": "ranking"}, UnknownNameError, "task 'ranking'"),
-        ({"graph": RIVER, "learn_graph": True}, SettingError, "decide for one"),
+        ({"exclude": "x"}, SettingError, r"exclude is 'x': expected a list of names, such as \['x'\]"),
+        ({"features": ["x"], "exclude": ["x"]}, SettingError, "both named for use and excluded: 'x'"),
         ({"test_groups": ["sea"]}, DataError, "test group.* without a row: 'sea'"),
         ({"graph": RIVER, "test_groups": ["sea"]}, GroupMismatchError, "'sea'"),
         ({"graph": RIVER[:2]}, GroupMismatchError, "'lower'"),
@@ -237,7 +238,7 @@ def test_a_stream_a_file_and_a_mapping_give_the_same(tmp_path: Path) -> None:
         ({"penalty": -1.0}, SettingError, "penalty"),
         ({"method": "group-dro", "penalty": 1.0}, SettingError, "worst group alone"),
         ({"method": "erm", "penalty": 1.0}, SettingError, "all groups alike"),
-        ({"target": "depth"}, DataError, r"lack 'depth' \(first: row 1\).*--drop-missing"),
+        ({"target": "depth"}, DataError, r"lack 'depth' \(first: row 1\).*--drop-rows"),
         ({"model": "forest"}, TopoRoError, "forest"),
     ],
 )
@@ -251,7 +252,7 @@ def test_words_for_missing_are_no_class() -> None:
     table["flood"] = ["NA" if i % 10 == 0 else value for i, value in enumerate(table["flood"])]
     with pytest.raises(DataError, match="30 of 300 rows lack 'flood'"):
         fit(table, target="flood")
-    model = fit(table, target="flood", drop_missing=True)
+    model = fit(table, target="flood", drop_rows=True)
     assert model.classes == ("no", "yes")
     assert sum(score.rows for score in model.evaluate(table).groups) == 270
 
@@ -281,7 +282,7 @@ def test_rows_without_group_or_target_are_left_out_only_when_asked() -> None:
     table["y"][5] = None
     with pytest.raises(DataError, match=r"1 of 200 rows lack 'station' \(first: row 4\)"):
         fit(table)
-    assert fit(table, drop_missing=True).about["rows"] == 198
+    assert fit(table, drop_rows=True).about["rows"] == 198
 
 
 def test_predicting_needs_the_same_columns() -> None:

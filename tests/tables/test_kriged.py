@@ -100,19 +100,19 @@ def test_rows_of_unknown_groups_can_be_left_out(model: TableModel, context: str)
     known = only(AFTER, station=["spring", "mouth"])
     table = {name: column[:1] * 40 + column + column[:3] for name, column in known.items()}
     table["station"] = ["sea"] * 40 + known["station"] + ["ocean"] * 3
-    with pytest.raises(GroupMismatchError, match="leave their rows out, --skip-unknown-groups"):
+    with pytest.raises(GroupMismatchError, match="leave their rows out, --drop-rows"):
         asked.predict(table)
     said = "left out 43 rows of 2 groups that the graph does not have: 'sea' .40., 'ocean' .3."
     with pytest.warns(TopoRoWarning, match=said):
-        predicted = asked.predict(table, skip_unknown_groups=True, rows=20)
+        predicted = asked.predict(table, drop_rows=True, rows=20)
     assert np.array_equal(predicted, asked.predict(known))
-    assert np.array_equal(asked.predict(known, skip_unknown_groups=True), predicted), "and says nothing"
-    judged = asked.evaluate(table, resamples=0, skip_unknown_groups=True)
+    assert np.array_equal(asked.predict(known, drop_rows=True), predicted), "and says nothing"
+    judged = asked.evaluate(table, resamples=0, drop_rows=True)
     assert judged.skipped == {"sea": 40, "ocean": 3}
     assert replace(judged, skipped={}) == asked.evaluate(known, resamples=0)
     assert Evaluation.from_dict(judged.to_dict()).skipped == judged.skipped
     with pytest.raises(DataError, match="no row is of a group that the model knows: all 3 are of 'ocean'"):
-        asked.predict({name: column[-3:] for name, column in table.items()}, skip_unknown_groups=True)
+        asked.predict({name: column[-3:] for name, column in table.items()}, drop_rows=True)
 
 
 def test_a_bad_row_keeps_its_number_when_others_are_left_out(model: TableModel) -> None:
@@ -122,28 +122,28 @@ def test_a_bad_row_keeps_its_number_when_others_are_left_out(model: TableModel) 
     plain = fit(model="linear", penalty=1.0)
     plain.estimator.coef_[:] = 10.0  # what is added up is infinite
     with pytest.raises(DataError, match="row 8: the prediction is not finite"):
-        list(plain.portions(table, require=["station"], skip_unknown_groups=True, known_to=[model]))
+        list(plain.portions(table, require=["station"], drop_rows=True, known_to=[model]))
 
 
 def test_models_are_judged_by_rows_that_all_know(model: TableModel) -> None:
     table = only(AFTER, station=["spring", "mouth"])
     table["station"][-40:] = ["sea"] * 40
     plain = fit(model="linear", penalty=1.0)
-    assert len(plain.evaluate(table, resamples=0, skip_unknown_groups=True).groups) == 2, "it takes any group"
-    both = [each.evaluate(table, resamples=0, skip_unknown_groups=True, known_to=[model]) for each in (model, plain)]
+    assert len(plain.evaluate(table, resamples=0, drop_rows=True).groups) == 2, "it takes any group"
+    both = [each.evaluate(table, resamples=0, drop_rows=True, known_to=[model]) for each in (model, plain)]
     assert [each.skipped for each in both] == [{"sea": 40}] * 2
     assert [each.worst.group for each in both] == ["spring"] * 2
 
 
 def test_a_fit_leaves_out_what_the_graph_does_not_have() -> None:
     left = [edge for edge in STREAM if "mouth" not in edge]
-    with pytest.raises(GroupMismatchError, match="--skip-unknown-groups"):
+    with pytest.raises(GroupMismatchError, match="--drop-rows"):
         fit(graph=left, test_groups=(), model="linear", penalty=1.0)
     with pytest.warns(TopoRoWarning, match=r"left out 40 rows of 1 group that the graph does not have: 'mouth'"):
-        fitted = fit(graph=left, test_groups=(), model="linear", penalty=1.0, skip_unknown_groups=True)
+        fitted = fit(graph=left, test_groups=(), model="linear", penalty=1.0, drop_rows=True)
     assert fitted.groups == tuple(sorted(set(STATIONS) - {"mouth"}))
     with pytest.raises(DataError, match="no row is of a group of the graph"):
-        fit(graph=[("a", "b")], test_groups=(), skip_unknown_groups=True)
+        fit(graph=[("a", "b")], test_groups=(), drop_rows=True)
 
 
 # ---------------------------------------------------------------- explained

@@ -21,6 +21,7 @@ import toporo as tr
 from toporo.data import dataset
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.tables import TableModel, large, survey
+from toporo.tables.roles import Roles
 from toporo.tables.survey import _keys
 
 ROWS, GROUPS = 3000, 9
@@ -266,8 +267,7 @@ def test_rows_drawn_do_not_depend_on_portions_or_order_of_work(folder: Path, mon
             monkeypatch.setattr(large, "DRAWN", 1000)
             found = dataset.find_dataset(folder / "pq")
             table = large.Large.read(
-                found, target="y", group="state", weight=None, features=None, exclude=["kind", "three"],
-                categorical=[], test_groups=[], known=None, drop_missing=False, measured=True, memory=1 << 30,
+                found, Roles.of(target="y", group="state", exclude=["kind", "three"]), measured=True, memory=1 << 30,
                 machines=large.Threads(),
             )  # fmt: skip
             frames.append(table.drawn)
@@ -382,16 +382,16 @@ def test_rows_that_lack_something_are_refused_or_dropped(tmp_path: Path, monkeyp
     table.loc[7, "state"] = None
     table.to_parquet(tmp_path / "t.parquet", row_group_size=300, index=False)
     with in_portions(monkeypatch):
-        with pytest.raises(DataError, match=r"t\.parquet: row [68] lacks '(y|state)'.*--drop-missing"):
+        with pytest.raises(DataError, match=r"t\.parquet: row [68] lacks '(y|state)'.*--drop-rows"):
             fit(tmp_path / "t.parquet")
-        model = fit(tmp_path / "t.parquet", drop_missing=True)
-    whole = fit(tmp_path / "t.parquet", drop_missing=True)
+        model = fit(tmp_path / "t.parquet", drop_rows=True)
+    whole = fit(tmp_path / "t.parquet", drop_rows=True)
     same_model(whole, model, 1e-9)
     assert model.about["rows_dropped"] == 2
 
 
 def test_groups_that_the_graph_lacks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"graph": EDGES[1:], "skip_unknown_groups": True}
+    settings: dict[str, Any] = {"graph": EDGES[1:], "drop_rows": True}
     with pytest.warns(TopoRoWarning, match="g00"):
         whole = fit(folder / "pq", **settings)
     with in_portions(monkeypatch), pytest.warns(TopoRoWarning, match="g00"):

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the learned topology is not info
 
 
 def fit(table: Any, **settings: Any) -> TableModel:
-    given = {"target": "y", "group": "site", "learn_graph": True, "model": "linear", "penalty": 1.0}
+    given = {"target": "y", "group": "site", "graph": "learn", "model": "linear", "penalty": 1.0}
     return fit_table(table, **given | settings)
 
 
@@ -99,23 +99,23 @@ def test_an_estimator_that_learns_its_graph_doubts_it_too() -> None:
     with pytest.warns(TopoRoWarning, match="another sample would give another prior"):
         model = TRORegressor(graph="learn").fit(x, NOISE["y"], groups=NOISE["site"])
     assert model.prior_.fallback_reason
-    again = fit(CHAIN, graph=model.topology_, learn_graph=False, penalty=math.inf, prior="uniform")
+    again = fit(CHAIN, graph=model.topology_, penalty=math.inf, prior="uniform")
     assert again.estimator.prior_.fallback_reason == ""
 
 
 def test_a_graph_without_resamples_says_so() -> None:
     features, names = np.column_stack([CHAIN[f"x{i}"] for i in range(3)]), CHAIN["site"]
     graph = learn_topology(features, names, scales=4, resamples=0)
-    model = fit(CHAIN, graph=graph, learn_graph=False)
+    model = fit(CHAIN, graph=graph)
     assert "How stable it is was not measured" in model.explain().remarks[0]
     assert model.estimator.prior_.bootstrap_rms is None
-    assert fit(CHAIN, learn_graph=False).explain().remarks == ()
+    assert fit(CHAIN).explain().remarks == ()
 
 
 def test_advice_on_a_graph_in_pieces_names_the_command_that_has_the_setting() -> None:
     rng = np.random.default_rng(0)
     table = {"g": list("abcdef") * 100, "x": rng.normal(size=600) + np.tile([0, 0, 0, 1e6, 1e6, 1e6], 100)}
     with pytest.warns(TopoRoWarning) as caught:
-        fit_table(table | {"y": rng.normal(size=600)}, target="y", group="g", learn_graph=True, model="linear")
+        fit_table(table | {"y": rng.normal(size=600)}, target="y", group="g", graph="learn", model="linear")
     advice = next(str(warning.message) for warning in caught if "falls into" in str(warning.message))
     assert "Use a larger sigma (toporo topology --sigma; --graph of other commands takes" in advice

@@ -236,14 +236,14 @@ def test_parts_of_unknown_groups_are_counted_over_all(tmp_path: Path, toporo: Ca
     folder.mkdir()
     parquet.write_table(pa.table(strange), folder / "a.parquet")
     parquet.write_table(pa.table(river(seed=2, rows=3)), folder / "b.parquet")
-    assert kriged.evaluate(folder, skip_unknown_groups=True, resamples=20).skipped == {"nowhere": 15}
-    done = toporo("predict", tmp_path / "model", folder, "--skip-unknown-groups")
+    assert kriged.evaluate(folder, drop_rows=True, resamples=20).skipped == {"nowhere": 15}
+    done = toporo("predict", tmp_path / "model", folder, "--drop-rows")
     assert "left out 15 rows of 1 group" in done.err
     assert len(done.out.splitlines()) == 16
     (folder / "b.parquet").unlink()
     with pytest.raises(DataError, match="no row is of a group that the model knows: all 15 are of 'nowhere'"):
-        kriged.evaluate(folder, skip_unknown_groups=True)
-    assert "no row is of a group" in toporo("predict", tmp_path / "model", folder, "--skip-unknown-groups").err
+        kriged.evaluate(folder, drop_rows=True)
+    assert "no row is of a group" in toporo("predict", tmp_path / "model", folder, "--drop-rows").err
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

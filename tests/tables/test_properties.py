@@ -58,8 +58,8 @@ def same_groups(one: TableModel, other: TableModel, new: Callable[[str], str] = 
 
 @settings(quick, max_examples=60)
 @given(cases(), st.sampled_from(["tro", "tro", "group-dro", "erm"]), st.booleans())
-def test_a_fit_succeeds_or_says_what_is_wrong(case: Case, method: str, drop_missing: bool) -> None:
-    asked = {"method": method, "drop_missing": drop_missing}
+def test_a_fit_succeeds_or_says_what_is_wrong(case: Case, method: str, drop_rows: bool) -> None:
+    asked = {"method": method, "drop_rows": drop_rows}
     if method != "tro":
         asked["penalty"] = "auto"
     try:
@@ -182,7 +182,7 @@ def test_a_learned_graph_joins_the_groups(case: Case, data: Any) -> None:
     held = data.draw(st.lists(st.sampled_from(present), max_size=1))
     alone = replace(case, edges=None, test_groups=tuple(held))
     try:
-        model = alone.fit(learn_graph=True)
+        model = alone.fit(graph="learn")
     except DataError:
         assert held, "what is left may have one class only"
         return

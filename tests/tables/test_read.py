@@ -17,12 +17,18 @@ from toporo.data.encode import Encoder
 from toporo.data.frame import read_frame
 from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError
 from toporo.tables.read import Points, read_points
+from toporo.tables.roles import Roles
 
 PLAIN = "height,weight,state,note\n1.5,10,PA,tall\n2,20,NY,short\n-3e2,30,PA,\n"
 
 
 def read(text: str | bytes, group: str = "state", **settings: Any) -> Points:
-    return read_points(io.BytesIO(text if isinstance(text, bytes) else text.encode()), group, **settings)
+    return points(io.BytesIO(text if isinstance(text, bytes) else text.encode()), group, **settings)
+
+
+def points(source: Any, group: str = "state", **settings: Any) -> Points:
+    reading = {name: settings.pop(name) for name in ("format", "delimiter") if name in settings}
+    return read_points(source, Roles.of(group=group, **settings), **reading)
 
 
 # ---------------------------------------------------------------------- what is read
@@ -140,13 +146,13 @@ GAPS = "x,y,state\n1,2,a\n,3,a\n4,NaN,b\n5,n/a,\n6,7,c\n8,9,c\n"
 def test_rows_without_a_group_are_an_error_that_says_how_many_and_where() -> None:
     with pytest.raises(DataError, match=r"standard input: 1 of 6 rows lack 'state' \(first: row 4\)") as caught:
         read(GAPS)
-    assert "--drop-missing" in str(caught.value)
+    assert "--drop-rows" in str(caught.value)
     with pytest.raises(DataError, match=r"1 of 2 rows lack 'state' \(first: row 1\)"):
         read("x,state\n1,\n2,a\n")
 
 
 def test_rows_without_a_group_can_be_dropped_and_features_are_filled_in() -> None:
-    table = read(GAPS, drop_missing=True)
+    table = read(GAPS, drop_rows=True)
     assert table.names == ("x", "x is missing", "y", "y is missing")
     assert_array_equal(table.features, [[1, 0, 2, 0], [5, 1, 3, 0], [4, 0, 5, 1], [6, 0, 7, 0], [8, 0, 9, 0]])
     assert table.ids.names == ["a", "a", "b", "c", "c"]
@@ -154,7 +160,7 @@ def test_rows_without_a_group_can_be_dropped_and_features_are_filled_in() -> Non
     assert table.dropped == 1
     assert [remark.partition(":")[0] for remark in table.remarks] == ["'x'", "'y'"]
     with pytest.raises(DataError, match="no row has 'state', so none is left"):
-        read("x,state\n1,\n2,\n", drop_missing=True)
+        read("x,state\n1,\n2,\n", drop_rows=True)
 
 
 def test_an_empty_column_is_left_out() -> None:
@@ -167,7 +173,7 @@ def test_an_empty_column_is_left_out() -> None:
 def test_infinite_values_are_refused_also_where_rows_are_dropped(cell: str) -> None:
     text = f"x,y,state\n,2,a\n1,2,a\n3,{cell},b\n5,{cell},b\n"
     with pytest.raises(DataError, match=r"2 infinite value\(s\) \(first: row 3, column 'y'\)"):
-        read(text, drop_missing=True)
+        read(text, drop_rows=True)
 
 
 # ---------------------------------------------------------------------- what is refused
@@ -211,18 +217,18 @@ def test_a_file_by_its_path_and_the_lack_of_one(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(PLAIN)
     names = ("height", "weight", "note = short", "note = tall", "note is missing")
-    assert read_points(path, "state").names == read_points(str(path), "state").names == names
+    assert points(path, "state").names == points(str(path), "state").names == names
     with pytest.raises(DataError, match=r"no such file: .*absent.csv"):
-        read_points(tmp_path / "absent.csv", "state")
-    assert read_points(tmp_path, "state").names == names  # a folder of tables is one
+        points(tmp_path / "absent.csv", "state")
+    assert points(tmp_path, "state").names == names  # a folder of tables is one
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no table"):
-        read_points(tmp_path / "empty", "state")
+        points(tmp_path / "empty", "state")
 
 
 def test_the_stream_is_left_open() -> None:
     stream = io.BytesIO(PLAIN.encode())
-    read_points(stream, "state")
+    points(stream, "state")
     assert not stream.closed
 
 
@@ -254,7 +260,7 @@ def test_types_decide_in_parquet_and_feather(typed: Path) -> None:
         nested=[[1], [2], [3]],
         fair=[True, False, True],
     )
-    table = read_points(typed, "state", exclude=["digits"])
+    table = points(typed, "state", exclude=["digits"])
     assert table.names == ("height", "weight", "note = tall", "note is missing", "when", "fair = false", "fair = true")
     assert_array_equal(table.features[:, :2], [[1.5, 10], [2, 20], [-300, 30]])
     assert_array_equal(table.features[:, 2:4], [[0, 1], [1, 0], [0, 1]])
@@ -263,7 +269,7 @@ def test_types_decide_in_parquet_and_feather(typed: Path) -> None:
     nested = table.left_out.pop("nested")
     assert nested.startswith("it holds values of type list<")
     assert table.left_out == {"digits": "excluded", "void": "empty"}
-    chosen = read_points(typed, "state", features=["weight", "height", "weight"])
+    chosen = points(typed, "state", features=["weight", "height", "weight"])
     assert (chosen.names, chosen.left_out) == (("weight", "height"), {})
     assert_array_equal(chosen.features, table.features[:, 1::-1])
 
@@ -276,14 +282,14 @@ def test_groups_are_text_whatever_their_type(typed: Path) -> None:
         (pa.array([1.0, 2.5, 1.0]), ["1", "2.5", "1"]),
         (pa.array([0, 1, 2], pa.date32()), ["1970-01-01", "1970-01-02", "1970-01-03"]),
     ):
-        assert read_points(stored(typed, x=x, g=groups), "g").ids.names == names
+        assert points(stored(typed, x=x, g=groups), "g").ids.names == names
 
 
 def test_missing_values_in_files_with_types(typed: Path) -> None:
     stored(typed, x=[1, None, 4, 5, 6], y=[2.0, 3.0, float("nan"), 1.0, 7.0], state=["a", "a", "b", None, "c"])
     with pytest.raises(DataError, match=r"1 of 5 rows lack 'state' \(first: row 4\)"):
-        read_points(typed, "state")
-    table = read_points(typed, "state", drop_missing=True)
+        points(typed, "state")
+    table = points(typed, "state", drop_rows=True)
     assert_array_equal(table.features, [[1, 0, 2, 0], [4, 1, 3, 0], [4, 0, 3, 1], [6, 0, 7, 0]])
     assert (table.ids.names, table.dropped) == (["a", "a", "b", "c"], 1)
 
@@ -306,17 +312,17 @@ def test_unusable_files_with_types_are_refused_in_words(
 ) -> None:
     columns = {"x": [1.0], "state": ["a"], "note": ["tall"], "when": pa.array([0], pa.date32()), "nested": [[1]]}
     with pytest.raises(error, match=message):
-        read_points(stored(typed, **columns), **({"group": "state"} | settings))
+        points(stored(typed, **columns), **({"group": "state"} | settings))
 
 
 def test_the_ending_of_a_name_tells_the_kind_of_a_file(tmp_path: Path) -> None:
     for name in ("t.txt", "t", "t.DATA"):
         (tmp_path / name).write_text(PLAIN)
-        assert read_points(tmp_path / name, "state", exclude=["note"]).names == ("height", "weight")
+        assert points(tmp_path / name, "state", exclude=["note"]).names == ("height", "weight")
     with pytest.raises(DataError, match=r"what kind of table is a \.xlsx file\? Expected"):
-        read_points("t.xlsx", "state")
+        points("t.xlsx", "state")
     with pytest.raises(DataError, match=r"no such file: t\.parquet"):
-        read_points("t.parquet", "state")
+        points("t.parquet", "state")
 
 
 # ---------------------------------------------------------------------- standardised

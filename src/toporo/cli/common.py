@@ -279,10 +279,14 @@ _COLUMN: dict[str, Any] = {"metavar": "COLUMN", "autocompletion": completing_col
 GroupColumn = Annotated[str, option("Column with the group of every row.", _DATA, **_COLUMN)]
 TargetColumn = Annotated[str, option("Column to predict.", _DATA, **_COLUMN)]
 WeightColumn = Annotated[str | None, option("Column with the weight of every row in its group.", _DATA, **_COLUMN)]
-DropMissing = Annotated[
+DropRows = Annotated[
     bool,
     option(
-        "Leave out rows that lack target, group or weight; else they are an error.", _DATA, "--drop-missing", metavar=""
+        "Leave out rows that lack target, group or weight, or whose group the graph does not have, and say how many; "
+        "else they are an error.",
+        _DATA,
+        "--drop-rows",
+        metavar="",
     ),
 ]
 MemoryLimit = Annotated[
@@ -298,12 +302,12 @@ MemoryLimit = Annotated[
 ]
 Quiet = Annotated[bool, option("Show no progress.", "Output", "--quiet", "-q", metavar="")]
 Verbose = Annotated[bool, option("Print every line of long tables.", "Output", "--verbose", "-v", metavar="")]
-SkipUnknownGroups = Annotated[
+DropUnknown = Annotated[
     bool,
     option(
         "Leave out rows of groups that the graph does not have, and say how many; else they are an error.",
         _DATA,
-        "--skip-unknown-groups",
+        "--drop-rows",
         metavar="",
     ),
 ]

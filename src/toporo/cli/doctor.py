@@ -69,7 +69,7 @@ def doctor(
     categorical: Categorical = None,
     delimiter: Delimiter = ",",
     graph: Annotated[
-        Path | None,
+        str | None,
         option(
             "Which groups touch: lines NY,PA, and HI alone if it touches nobody; or JSON of toporo topology.",
             _TOPOLOGY,

@@ -13,10 +13,10 @@ import typer
 from toporo.cli.common import (
     DataFile,
     Delimiter,
+    DropUnknown,
     MemoryLimit,
     ModelFolder,
     Quiet,
-    SkipUnknownGroups,
     Verbose,
     check_writable,
     data_source,
@@ -54,7 +54,7 @@ def evaluate(
     unseen: Annotated[
         bool, option("Only groups that the model was not trained on.", _DATA, "--unseen", metavar="")
     ] = False,
-    skip_unknown_groups: SkipUnknownGroups = False,
+    drop_rows: DropUnknown = False,
     against: Annotated[
         Path | None,
         option("Another model of the same target, to compare with: a control, say.", _DATA, metavar="FOLDER"),
@@ -91,7 +91,7 @@ def evaluate(
     loaded = load_model(model)
     models = {str(model): loaded} | ({} if against is None else {str(against): load_control(against, loaded, model)})
     settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
-    settings |= {"unseen": unseen, "skip_unknown_groups": skip_unknown_groups}
+    settings |= {"unseen": unseen, "drop_rows": drop_rows}
     settings |= {"memory_limit": memory_limit, "engine": check_engine(engine)}
     with working("predicting", "nothing was written", quiet=as_json or quiet):
         judged, *others = judge(models, data, **settings)

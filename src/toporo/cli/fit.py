@@ -18,13 +18,12 @@ from toporo.cli.common import (
     Categorical,
     DataFile,
     Delimiter,
-    DropMissing,
+    DropRows,
     Exclude,
     Features,
     GroupColumn,
     MemoryLimit,
     Quiet,
-    SkipUnknownGroups,
     TargetColumn,
     Verbose,
     WeightColumn,
@@ -49,7 +48,8 @@ from toporo.errors import listed
 from toporo.robust.divergences import DIVERGENCES
 from toporo.tables.fit import METHODS, MODELS, default_model, fit_table
 from toporo.tables.folder import MANIFEST, check_target
-from toporo.tables.model import TASKS, TableModel
+from toporo.tables.model import TableModel
+from toporo.tables.roles import TASKS
 from toporo.text import SAW, many, number_to_json
 from toporo.topology.centrality import MEASURES
 
@@ -57,7 +57,6 @@ from toporo.topology.centrality import MEASURES
 COLUMNS, SHOWN = 10, 10
 #: Which columns come first where not all are shown.
 ROLES = ("target", "group", "weight", "left out", "feature")
-AUTO_OR_TASK = ("auto", *TASKS)
 USUAL = (("prior", "auto"), ("divergence", "l2"), ("ridge", "auto"))
 PRIORS = ("auto", "uniform", *MEASURES)
 
@@ -85,7 +84,7 @@ _DATA, _TOPOLOGY, _MODEL, _OUTPUT = "Data", "Topology", "Model", "Output"
 _WEIGHTS = "Weights of groups (linear and mlp)"
 #: What is predicted; `toporo doctor` has the option too.
 TaskName = Annotated[
-    str, choice("auto: text, and numbers of which only two differ, are classes.", _DATA, AUTO_OR_TASK, metavar="TASK")
+    str, choice("auto: text, and numbers of which only two differ, are classes.", _DATA, TASKS, metavar="TASK")
 ]
 
 
@@ -101,29 +100,19 @@ def fit(
     categorical: Categorical = None,
     weight: WeightColumn = None,
     delimiter: Delimiter = ",",
-    drop_missing: DropMissing = False,
-    skip_unknown_groups: SkipUnknownGroups = False,
+    drop_rows: DropRows = False,
     memory_limit: MemoryLimit = None,
     engine: Annotated[str, engine_option(_DATA)] = "local",
     graph: Annotated[
-        Path | None,
+        str | None,
         option(
             "Which groups touch: lines NY,PA (or NY,PA,2: lengths count if kriged), and HI alone if it touches nobody; "
-            "or JSON of toporo topology.",
+            "or JSON of toporo topology. learn: learn it from the features, at 4 scales; if resamples of the rows "
+            "would give another prior, all groups have the same.",
             _TOPOLOGY,
             metavar="FILE",
         ),
     ] = None,
-    learn_graph: Annotated[
-        bool,
-        option(
-            "Learn it from the features, at 4 scales; toporo topology has all settings. If resamples of the rows would "
-            "give another prior, all groups have the same.",
-            _TOPOLOGY,
-            "--learn-graph",
-            metavar="",
-        ),
-    ] = False,
     coordinates: Annotated[Path | None, coordinates_option(_TOPOLOGY)] = None,
     test_groups: Annotated[
         str | None,
@@ -247,14 +236,12 @@ def fit(
             target=target,
             group=group,
             graph=graph,
-            learn_graph=learn_graph,
             coordinates=coordinates,
             test_groups=names_or_file(test_groups, "--test-groups") or [],
             task=task,
             **columns_asked(features, exclude, categorical),
             weight=weight,
-            drop_missing=drop_missing,
-            skip_unknown_groups=skip_unknown_groups,
+            drop_rows=drop_rows,
             model=kind,
             intervals=intervals,
             delimiter=delimiter,

@@ -22,10 +22,10 @@ from pyarrow import compute, ipc, parquet
 from toporo.cli.common import (
     DataFile,
     Delimiter,
+    DropUnknown,
     MemoryLimit,
     ModelFolder,
     Quiet,
-    SkipUnknownGroups,
     check_writable,
     data_source,
     engine_option,
@@ -73,7 +73,7 @@ def predict(
         option("Columns to repeat beside the predictions.", _DATA, metavar="NAMES", show_default="the group, if there"),
     ] = None,
     delimiter: Delimiter = ",",
-    skip_unknown_groups: SkipUnknownGroups = False,
+    drop_rows: DropUnknown = False,
     memory_limit: MemoryLimit = None,
     engine: Annotated[str, engine_option(_DATA)] = LOCAL,
     neighbors: Annotated[
@@ -154,7 +154,7 @@ def predict(
     check_engine(engine)
     counts = _Counts()
     asked: dict[str, Any] = {"interval": interval, "neighbors": near, "delimiter": delimiter, "reach": reach}
-    asked |= {"skip_unknown_groups": skip_unknown_groups, "memory_limit": memory_limit}
+    asked |= {"drop_rows": drop_rows, "memory_limit": memory_limit}
     asked |= {"keep": kept or (), "optional": optional}
     outcome = "not all rows were printed" if out is None else out
     try:

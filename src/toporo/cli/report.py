@@ -12,9 +12,9 @@ import typer
 
 from toporo.cli.common import (
     Delimiter,
+    DropUnknown,
     ModelFolder,
     Quiet,
-    SkipUnknownGroups,
     check_writable,
     coordinates_option,
     option,
@@ -51,7 +51,7 @@ def report(
     unseen: Annotated[
         bool, option("Judge only by groups that it was not trained on.", _DATA, "--unseen", metavar="")
     ] = False,
-    skip_unknown_groups: SkipUnknownGroups = False,
+    drop_rows: DropUnknown = False,
     against: Annotated[
         Path | None,
         option("Another model of the same target, to compare with by group: a control, say.", _DATA, metavar="FOLDER"),
@@ -82,7 +82,7 @@ def report(
     for folder in (model, against) if against is not None else (model,):
         _check_files(folder, data, out)
     settings: dict[str, Any] = {"unseen": unseen, "resamples": resamples, "seed": seed, "delimiter": delimiter}
-    settings["skip_unknown_groups"] = skip_unknown_groups
+    settings["drop_rows"] = drop_rows
     with working("writing the page", out, quiet=as_json or quiet):
         fitted = load_model(model)
         if coordinates is not None:

@@ -44,6 +44,7 @@ from toporo.files import write_text
 from toporo.groups import Groups
 from toporo.progress import make_console
 from toporo.tables.read import Points, read_points
+from toporo.tables.roles import Roles
 from toporo.text import many, number, printable
 from toporo.topology.cuts import CUTS
 from toporo.topology.diffusion import GroupDistances
@@ -120,12 +121,12 @@ def topology(
             "Centre every feature and divide it by its standard deviation, as columns have units.", _DATA, metavar=""
         ),
     ] = True,
-    drop_missing: Annotated[
+    drop_rows: Annotated[
         bool,
         option(
             "Leave out rows that lack a group; else they are an error. Missing features are filled in.",
             _DATA,
-            "--drop-missing",
+            "--drop-rows",
             metavar="",
         ),
     ] = False,
@@ -209,17 +210,20 @@ def topology(
     Example: toporo topology sales.csv --group state --plot states.png
     """
     check_writable(data, {"--out": out, "--plot": plot, "--distances": distances}, endings={"--plot": PICTURES})
-    columns, excluded = split_names(features, "--features"), split_names(exclude, "--exclude") or []
-    excluded += [target] if target is not None and target not in excluded else []
-    asked = names_or_file(test_groups, "--test-groups") or []
+    roles = Roles.of(
+        group=group,
+        target=target,
+        features=split_names(features, "--features"),
+        exclude=split_names(exclude, "--exclude") or [],
+        test_groups=names_or_file(test_groups, "--test-groups") or [],
+        drop_rows=drop_rows,
+    )
     places = None if coordinates is None else read_coordinates(coordinates)
     with working("learning the graph", "nothing was written", quiet=as_json or quiet):
-        points = read_points(
-            data_source(data), group, features=columns, exclude=excluded, delimiter=delimiter, drop_missing=drop_missing
-        )
+        points = read_points(data_source(data), roles, delimiter=delimiter)
         _say_columns(points)
         points = points.standardised() if scale else points
-        test = _test_groups(points, asked)
+        test = _test_groups(points, roles.test_groups)
         learned = _learn(
             points,
             test,
@@ -278,15 +282,15 @@ def _say_columns(points: Points) -> None:
         say(f"toporo: dropped {points.dropped} of {total} rows that lack a group", err=True)
 
 
-def _test_groups(points: Points, names: list[str]) -> list[str]:
-    """The test groups, each once; all must have rows, and there must be others to train on."""
+def _test_groups(points: Points, names: tuple[str, ...]) -> list[str]:
+    """Return the test groups; all must have rows, and there must be others to train on."""
     known = [str(name) for name in points.ids.groups]
     for name in names:
         if name not in known:
             raise UnknownNameError("test group", name, known)
     if set(names) == set(known):
         raise DataError(f"every group is a test group ({listed(known)}): leave at least one to train on.")
-    return list(dict.fromkeys(names))
+    return list(names)
 
 
 def _learn(points: Points, test: list[str], scaled: bool, **settings: Any) -> Learned:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -27,24 +27,20 @@ from toporo.doctor.measure import (
 )
 from toporo.doctor.results import ROOM, Diagnosis, Finding, GroupSummary, flag, ranked
 from toporo.doctor.shift import measure_shift
-from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
-from toporo.graphs import as_graph, with_text_names
-from toporo.groups import Groups, plain_name
+from toporo.errors import DataError, TopoRoError, TopoRoWarning, listed
+from toporo.groups import Groups
 from toporo.progress import Progress
-from toporo.tables.read import check_roles, guess_task
+from toporo.tables.read import guess_task
+from toporo.tables.roles import LEARN, RoleKeywords, Roles
 from toporo.text import spelled
-from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.version import __version__
-
-TASKS = ("auto", "classification", "regression")
-
 
 #: In the next command, the file with the names of test groups that are too many to be shown.
 TEST_GROUPS = "test-groups.txt"
 #: Findings whose columns the next command leaves out.
 TO_EXCLUDE = {("serious", "leaks-group"), ("serious", "leaks-target"), ("risky", "identifier")}
-#: Findings that a fit without ``--drop-missing`` would stop at.
+#: Findings that a fit without ``--drop-rows`` would stop at.
 TO_DROP = {"group-missing", "target-missing"}
 #: Findings that a fit refuses to go on with.
 BLOCKING = {
@@ -57,37 +53,15 @@ BLOCKING = {
 }
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What :func:`~toporo.doctor.examine` was asked."""
-
-    source: Any
-    group: str
-    target: str | None
-    graph: Any
-    test_groups: tuple[str, ...]
-    task: str
-    features: tuple[str, ...] | None
-    exclude: tuple[str, ...]
-    categorical: tuple[str, ...]
-    delimiter: str
-    seed: int
-
-
 def examine(
     source: Any,
     *,
     group: str,
     target: str | None = None,
-    graph: Any = None,
-    test_groups: Iterable[str] = (),
-    task: str = "auto",
-    features: Sequence[str] | None = None,
-    exclude: Iterable[str] = (),
-    categorical: Iterable[str] = (),
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
     seed: int = 0,
+    **roles: Unpack[RoleKeywords],
 ) -> Diagnosis:
     """What is wrong or risky about a table before training on it.
 
@@ -100,87 +74,59 @@ def examine(
     source : a CSV (also .gz), Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by
         name.
     group, target : columns; without a target, what concerns it is not looked at.
-    graph : which groups touch, in any form that :func:`toporo.graphs.as_graph` takes.
-    test_groups : groups never to train on, with rows or in the graph.
-    task : ``"classification"``, ``"regression"`` or ``"auto"``, as a fit would take it.
-    features, exclude, categorical : columns, as a fit would take them.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
     seed : of the sample, the folds and the resamples.
+    roles : ``graph``, ``test_groups``, ``task``, ``features``, ``exclude``, ``categorical`` and ``weight``, as for
+        :func:`toporo.fit_table`. Of a graph that is to be learned nothing is known yet.
 
     >>> rows = {"site": ["a", "b"] * 30, "code": ["A1", "B1"] * 30, "x": [(i * i) % 31 for i in range(60)]}
     >>> diagnosis = examine(rows, group="site")
     >>> diagnosis.findings[0].code, diagnosis.findings[0].subjects
     ('leaks-group', ('code',))
     """
-    if isinstance(test_groups, str):
-        raise SettingError(f"test_groups is the text {test_groups!r}: expected a list of names.")
-    asked = Asked(
-        source=source,
-        group=group,
-        target=target,
-        graph=graph,
-        test_groups=tuple(dict.fromkeys(str(plain_name(name)) for name in test_groups)),
-        task=task,
-        features=None if features is None else tuple(dict.fromkeys(features)),
-        exclude=tuple(exclude),
-        categorical=tuple(categorical),
-        delimiter=delimiter,
-        seed=seed,
-    )
+    asked = Roles.of(group=group, target=target, **roles)
     if isinstance(source, Frame):
         frame = source
     else:
-        frame = read_frame(source, text=[group, *asked.categorical], format=format, delimiter=delimiter)
+        frame = read_frame(source, text=asked.text_columns, format=format, delimiter=delimiter)
     frame = replace(frame, columns=frame.columns | {name: frame.text(name) for name in asked.categorical})
-    _check(frame, asked)
+    excluded = [name for name in asked.exclude if name not in frame.unusable]
+    for name in (*asked.columns.values(), *asked.named, *excluded):
+        frame[name]  # an unknown one is an error that lists those there are
     case, sample = _measured(prepare(frame, asked), seed)
     findings = ranked([finding for check in CHECKS for finding in check(case)])
-    facts = facts_of(case, sample, seed) | {"next": next_command(case, asked, findings), "first": blocking(findings)}
+    following = next_command(case, source, asked, findings, delimiter)
+    facts = facts_of(case, sample, seed) | {"next": following, "first": blocking(findings)}
     return Diagnosis(findings, summaries(case), case.distances, case.separability, facts)
 
 
 # ---------------------------------------------------------------- what is asked
 
 
-def _check(frame: Frame, asked: Asked) -> None:
-    if asked.task not in TASKS:
-        raise UnknownNameError("task", asked.task, TASKS)
-    roles = {"the group": asked.group} | ({"the target": asked.target} if asked.target is not None else {})
-    named = asked.features or ()
-    for name in (*roles.values(), *named, *(name for name in asked.exclude if name not in frame.unusable)):
-        frame[name]  # an unknown one is an error that lists those there are
-    check_roles(roles, named, asked.exclude)
-
-
-def prepare(frame: Frame, asked: Asked) -> Case:
+def prepare(frame: Frame, roles: Roles) -> Case:
     """The case as far as it needs no sample."""
-    column = frame.text(asked.group)
+    column = frame.text(roles.group)
     if not column.levels:
         raise DataError(
-            f"{frame.where}: no row has a group: column {asked.group!r} is empty. Fill it in, or name another."
+            f"{frame.where}: no row has a group: column {roles.group!r} is empty. Fill it in, or name another."
         )
-    if set(column.levels) <= set(asked.test_groups):
+    if set(column.levels) <= set(roles.test_groups):
         raise DataError(f"every group is a test group ({listed(column.levels)}): leave at least one to train on.")
-    wanted = asked.features or [name for name in frame.names if name not in asked.exclude]
-    graph = _graph(asked.graph)
+    wanted = roles.features or [name for name in frame.names if name not in roles.exclude]
     case = Case(
         frame=frame,
-        group=asked.group,
-        target=asked.target,
+        group=roles.group,
+        target=roles.target,
         task=None,
-        features=tuple(name for name in wanted if name not in (asked.group, asked.target)),
-        chosen=asked.features is not None,
+        features=tuple(name for name in wanted if name not in roles.columns.values()),
+        chosen=roles.features is not None,
         names=column.levels,
         codes=column.codes.astype(np.int64),
-        test=asked.test_groups,
-        graph=graph,
+        test=roles.test_groups,
+        graph=roles.read_graph().given_graph,
     )
-    return replace(case, task=_task(case, asked.task), encoder=_encoder(case, asked.categorical), prior=_prior(case))
-
-
-def _graph(given: Any) -> GroupGraph | None:
-    return None if given is None else with_text_names(as_graph(given))
+    return replace(case, task=_task(case, roles.task), encoder=_encoder(case, roles.categorical), prior=_prior(case))
 
 
 def _task(case: Case, task: str) -> str | None:
@@ -354,33 +300,35 @@ def facts_of(case: Case, sample: Mapping[str, Any], seed: int) -> dict[str, Any]
     }
 
 
-def next_command(case: Case, asked: Asked, findings: Sequence[Finding]) -> str:
-    """The command to go on with, what leaks left out."""
+def next_command(case: Case, source: Any, roles: Roles, findings: Sequence[Finding], delimiter: str = ",") -> str:
+    """Return the command to go on with, which leaves out columns that leak."""
     leaking = [name for f in findings if (f.severity, f.code) in TO_EXCLUDE for name in f.subjects]
-    source = "-" if hasattr(asked.source, "read") else _path(asked.source, "TABLE.csv")
-    parts = ["toporo fit", source, f"--target {'COLUMN' if asked.target is None else shlex.quote(asked.target)}"]
-    parts.append(f"--group {shlex.quote(asked.group)}")
-    if asked.task != "auto":
-        parts.append(f"--task {asked.task}")
-    if asked.graph is not None:
-        parts.append(f"--graph {_path(asked.graph, 'GRAPH.csv')}")
+    table = "-" if hasattr(source, "read") else _path(source, "TABLE.csv")
+    parts = ["toporo fit", table, f"--target {'COLUMN' if roles.target is None else shlex.quote(roles.target)}"]
+    parts.append(f"--group {shlex.quote(roles.group)}")
+    if roles.weight is not None:
+        parts.append(f"--weight {shlex.quote(roles.weight)}")
+    if roles.task != "auto":
+        parts.append(f"--task {roles.task}")
+    if roles.graph is not None:
+        parts.append(f"--graph {_path(roles.graph, 'GRAPH.csv')}")
     elif case.distances is not None and case.distances.beyond_chance:
-        parts.append("--learn-graph")
+        parts.append(f"--graph {LEARN}")
     if case.test:
         every = flag("--test-groups", case.test)
         parts.append(every if len(every) <= ROOM else f"--test-groups @{TEST_GROUPS}")
-    if asked.features is not None:
-        parts.append(flag("--features", [name for name in asked.features if name not in leaking] or asked.features))
-    out = list(dict.fromkeys([*asked.exclude, *(leaking if asked.features is None else [])]))
+    if roles.features is not None:
+        parts.append(flag("--features", [name for name in roles.features if name not in leaking] or roles.features))
+    out = list(dict.fromkeys([*roles.exclude, *(leaking if roles.features is None else [])]))
     if out:
         parts.append(flag("--exclude", out))
-    kept = [name for name in asked.categorical if name not in leaking]
+    kept = [name for name in roles.categorical if name not in leaking]
     if kept:
         parts.append(flag("--categorical", kept))
-    if any(finding.code in TO_DROP for finding in findings):
-        parts.append("--drop-missing")
-    if asked.delimiter != ",":
-        parts.append(f"--delimiter {'tab' if asked.delimiter == chr(9) else shlex.quote(asked.delimiter)}")
+    if roles.drop_rows or any(finding.code in TO_DROP for finding in findings):
+        parts.append("--drop-rows")
+    if delimiter != ",":
+        parts.append(f"--delimiter {'tab' if delimiter == chr(9) else shlex.quote(delimiter)}")
     return " ".join([*parts, "--out model"])
 
 

@@ -135,7 +135,7 @@ def group_missing(case: Case) -> Iterator[Finding]:
             "group-missing",
             f"{many(absent, 'row has', 'rows have')} no group",
             f"Column {case.group!r} is empty in {percent(absent / len(case.codes))} of the rows (first: row {row}).",
-            "Fill the column in, or leave those rows out with --drop-missing.",
+            "Fill the column in, or leave those rows out with --drop-rows.",
             (case.group,),
             absent / len(case.codes),
         )
@@ -170,7 +170,7 @@ def no_graph(case: Case) -> Iterator[Finding]:
         "No graph of the groups was given",
         "Without one, the prior is uniform: no group counts as more central than another.",
         "Give --graph FILE with lines such as NY,PA (who touches whom)"
-        + (", or learn one from the features with --learn-graph." if learned else "."),
+        + (", or learn one from the features with --graph learn." if learned else "."),
     )
 
 
@@ -412,7 +412,7 @@ def unsteady_topology(case: Case) -> Iterator[Finding]:
             "Which groups are near each other depends on the sample",
             f"Distances differ among pairs by {apart.contrast:.1f} times what resampling does to one, and edges of a "
             f"learned graph stay in {percent(apart.stability)} of the resamples.",
-            "Do not rely on --learn-graph: give a graph you know, or more rows.",
+            "Do not rely on --graph learn: give a graph you know, or more rows.",
         )
 
 

@@ -60,9 +60,9 @@ def target_missing(case: Case) -> Iterator[Finding]:
         "target-missing",
         f"{many(count, 'training row has', 'training rows have')} no target",
         detail,
-        f"If these groups are those to predict, say --test-groups with {listed(without, limit=4)}; else --drop-missing."
+        f"If these groups are those to predict, say --test-groups with {listed(without, limit=4)}; else --drop-rows."
         if without and count < rows
-        else "Fill the column in, or leave those rows out with --drop-missing.",
+        else "Fill the column in, or leave those rows out with --drop-rows.",
         tuple(without) or (case.target,),
         count / rows,
     )

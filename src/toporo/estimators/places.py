@@ -51,7 +51,7 @@ def near(values: Array, graph: Any, groups: Groups, neighbors: Mapping[Name, Ite
         raise GroupMismatchError(
             f"group(s) that are not in the graph: {listed(strange)}. Say which groups they are next to, "
             f"neighbors={{{strange[0]!r}: [...]}} (toporo predict --neighbors), leave their rows out, "
-            "--skip-unknown-groups (of tables: skip_unknown_groups=True), or fit with a graph that has them."
+            "--drop-rows (of tables: drop_rows=True), or fit with a graph that has them."
         )
     rows = []
     for name in groups:

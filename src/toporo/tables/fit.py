@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ from toporo.groups import GroupIds
 from toporo.tables.large import Large, find_large, machines_of, read_large
 from toporo.tables.model import ColumnInfo, TableModel, learned_prior
 from toporo.tables.reach import Reach
-from toporo.tables.read import PreparedTable, listed_names, prepare_table, written
+from toporo.tables.read import PreparedTable, prepare_table, written
+from toporo.tables.roles import Roles
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
@@ -58,21 +60,16 @@ def fit_table(
     *,
     target: str,
     group: str,
-    graph: Any = None,
-    learn_graph: bool = False,
-    coordinates: Any = None,
-    test_groups: Iterable[str] = (),
-    task: str = "auto",
-    features: Sequence[str] | None = None,
+    weight: str | None = None,
+    features: Iterable[str] | None = None,
     exclude: Iterable[str] = (),
     categorical: Iterable[str] = (),
-    weight: str | None = None,
-    drop_missing: bool = False,
-    skip_unknown_groups: bool = False,
-    method: str | None = None,
+    test_groups: Iterable[Any] = (),
+    graph: Any = None,
+    task: str = "auto",
+    drop_rows: bool = False,
+    coordinates: Any = None,
     model: Any = None,
-    penalty: float | str | None = None,
-    radius: float | None = None,
     intervals: bool = False,
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
@@ -88,32 +85,27 @@ def fit_table(
         name; or a table of many files: a folder (``state=NY/…`` in it gives a column), a pattern such as
         ``"sales/*.parquet"``, an address such as ``"s3://bucket/sales"``.
     target, group : columns. Group names are text, as written.
-    graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather; a group without an edge stands
-        alone on its line) or a graph's JSON, a list of edges, … See :func:`toporo.graphs.as_graph`.
-    learn_graph : learn it from the features instead; rows of test groups take part, without their targets. Where
-        resamples of the rows would give another prior, a warning says so and all groups have the same, unless ``prior``
-        names one; :meth:`TableModel.explain` says how stable the graph is.
-    coordinates : where groups lie, for drawing the graph as a map: a table, or its path, with the columns group, lat
-        and lon, or group, x and y. They are stored with the model and change nothing else.
+    weight : a column with the weight of every row within its group.
+    features : columns to use; unless given, all but those for other purposes and those that are of no use.
+    exclude, categorical : columns not to use, and columns of numbers that are categories.
     test_groups : groups never trained on. They are in the graph, or have rows in the table, which are set aside.
+    graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather; a group without an edge stands
+        alone on its line) or a graph's JSON, a list of edges, … See :func:`toporo.graphs.as_graph`. ``"learn"`` learns
+        it from the features instead; rows of test groups take part, without their targets. Where resamples of the rows
+        would give another prior, a warning says so and all groups have the same, unless ``prior`` names one;
+        :meth:`TableModel.explain` says how stable the graph is.
     task : ``"classification"``, ``"regression"`` or ``"auto"``: text, and numbers of which there are only two, are
         classes.
-    features : columns to use; unless given, all but those for other purposes and those that are of no use.
-    exclude, categorical : columns not to use, and columns of numbers that are names of things.
-    weight : a column with the weight of every row within its group.
-    drop_missing : leave out rows that lack a group, a target or a weight; else they are an error. Features that are
-        missing are filled in.
-    skip_unknown_groups : leave out rows of groups that the graph does not have; else they are an error.
-    method : of a linear model or a network, ``"tro"`` (unless given), ``"group-dro"`` (the worst group) or ``"erm"``
-        (all groups alike, the control).
+    drop_rows : leave out rows that lack a group, a target or a weight, or whose group the graph does not have; else
+        they are an error. Features that are missing are filled in.
+    coordinates : where groups lie, for drawing the graph as a map: a table, or its path, with the columns group, lat
+        and lon, or group, x and y. They are stored with the model and change nothing else.
     model : ``"auto"``: several models, each with a vote by how it does in groups left out, and an effect of the group
         that follows the graph (:class:`toporo.AutoRegressor`, :class:`toporo.AutoClassifier`); ``"linear"`` (exact, and
         fast), ``"mlp"``, or ``"kriged"``: coefficients by group that follow the graph, as far as the rows say so
         (:class:`toporo.KrigedRegressor`, :class:`toporo.KrigedClassifier`). The last takes no method, radius or prior,
         and a penalty only of numbers and if one is given. Unless given it is ``"auto"``, or ``"linear"`` if a setting
         is that only TRO has, such as ``method``, ``penalty``, ``prior`` or ``ridge``.
-    penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"``, unless given, chooses among ten by leaving out
-        regions of training groups; for fewer than four groups, or a network, it is 1.
     intervals : of a network or of kriged classes, up to twelve more fits without some groups, each as long as the
         first, for an ``interval`` in ``predict``. Others have it anyway: linear models are fitted in no time, and
         kriged models of numbers have intervals of their own.
@@ -125,8 +117,12 @@ def fit_table(
         passes over them, others to a sample of that many rows.
     engine : ``"local"``, or ``"ray"`` or a Ray cluster's address, to read the portions of such files there. The same
         portions are added up in the same order, so the model is the same.
-    settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``,
-        ``folds``, ``budget``, … of votes, ``random_state`` of both.
+    settings : of the estimator: ``penalty`` and ``radius`` (see :class:`toporo.TRORegressor`; ``"auto"``, unless given,
+        chooses the penalty among ten by leaving out regions of training groups; for fewer than four groups, or a
+        network, it is 1), ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``, ``folds``,
+        ``budget``, … of votes, ``random_state`` of both; and of a linear model or a network ``method``: ``"tro"``
+        (unless given), ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control). None is as not
+        given.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -139,34 +135,39 @@ def fit_table(
     >>> model.predict({"town": ["D"], "rain": [1.0]}).round()
     array([2.])
     """
-    wanted: dict[str, Any] = {"method": method, "penalty": penalty, "radius": radius}
-    wanted = {name: value for name, value in wanted.items() if value is not None} | settings
+    wanted = {name: value for name, value in settings.items() if value is not None}
     if model is None:
         model = default_model(wanted)
     _check_names(wanted.get("method", "tro"), model)
-    exclude = listed_names(exclude, "exclude")
     places = None if coordinates is None else read_coordinates(coordinates)
-    if places is not None and graph is None and not learn_graph:
+    if places is not None and graph is None:
         raise SettingError(
             "coordinates say where a graph's groups are drawn, and there is no graph: give one (graph=, --graph), have "
-            "one learned (learn_graph=True, --learn-graph), or leave the coordinates out."
+            'one learned (graph="learn", --graph learn), or leave the coordinates out.'
         )
-    asked: dict[str, Any] = {
-        "target": target, "group": group, "graph": graph, "learn_graph": learn_graph, "test_groups": test_groups,
-        "task": task, "features": features, "exclude": exclude, "categorical": categorical, "weight": weight,
-        "drop_missing": drop_missing, "skip_unknown_groups": skip_unknown_groups,
-    }  # fmt: skip
+    roles = Roles.of(
+        target=target,
+        group=group,
+        weight=weight,
+        features=features,
+        exclude=exclude,
+        categorical=categorical,
+        test_groups=test_groups,
+        graph=graph,
+        task=task,
+        drop_rows=drop_rows,
+    ).read_graph()
+    exclude = roles.exclude
     reading: dict[str, Any] = {"format": format, "delimiter": delimiter}
     with ExitStack() as stack:
         dataset = find_large(source, memory_limit, engine, **reading)
         large = None
         if dataset is not None:
             how: dict[str, Any] = {"measured": model in ("linear", "kriged"), "memory_limit": memory_limit}
-            large = read_large(dataset, asked, machines=stack.enter_context(machines_of(engine)), **how)
+            large = read_large(dataset, roles, machines=stack.enter_context(machines_of(engine)), **how)
             source = large.drawn
-            asked |= {"graph": large.graph, "skip_unknown_groups": False, "exclude": ()}  # which was done
-            asked["task"] = large.task if task == "auto" else task
-        ready = prepare_table(source, **asked, **reading)
+            roles = replace(roles, exclude=(), task=large.task if task == "auto" else task)  # columns are left out
+        ready = prepare_table(source, roles, **reading)
         # Of a large table all rows decide these models; others have those that were drawn.
         whole = model == "linear" or (model == "kriged" and ready.task == "regression")
         if large is not None:
@@ -174,7 +175,7 @@ def fit_table(
         x, y, ids, weights, topology = ready.x, ready.y, ready.ids, ready.weights, ready.graph
         if places is not None and topology is not None:
             topology = places.place(topology)
-        aim = list(ready.test_groups)
+        aim = list(roles.test_groups)
         if model == "auto" and topology is not None and topology.bootstrap_edges and aim:
             prior = learned_prior(topology, ids.groups.names, aim)  # type: ignore[arg-type]  # names in tables are text
             if prior is not None and prior.fallback_reason:
@@ -191,7 +192,6 @@ def fit_table(
     reach = Reach.of(estimator, x, ids, graph=topology, test_groups=aim, sample_weight=weights)
     to = aim if topology is not None else ()
     held_out = refitted(estimator, x, y, ids, weights, graph=topology, test_groups=to) if refits else None
-    roles = (target, group, weight)
     notes = ready if large is None else large
     return TableModel(
         estimator=estimator,
@@ -201,9 +201,9 @@ def fit_table(
         group=group,
         weight=weight,
         graph=topology,
-        test_groups=ready.test_groups,
+        test_groups=roles.test_groups,
         columns=(
-            *(_column(name, ready, notes, roles) for name in ready.frame.names),
+            *(_column(name, ready, notes) for name in ready.frame.names),
             *(ColumnInfo(name, "left out", "", "excluded") for name in exclude),
             *(ColumnInfo(name, "left out", "", why) for name, why in ready.frame.unusable.items()),
         ),
@@ -337,18 +337,16 @@ def _fitted(estimator: Any, x: Array, y: npt.NDArray[Any], **rows: Any) -> Any:
 # ---------------------------------------------------------------- for the record
 
 
-def _column(
-    name: str, ready: PreparedTable, notes: PreparedTable | Large, roles: tuple[str, str, str | None]
-) -> ColumnInfo:
+def _column(name: str, ready: PreparedTable, notes: PreparedTable | Large) -> ColumnInfo:
     """What a column is, with what is known of the rows that the model was fitted to."""
     column, encoder = ready.frame[name], ready.encoder
     kind = column.kind if isinstance(column, Numbers) else "text"
-    target, group, weight = roles
-    if name == target:
+    roles = ready.roles
+    if name == roles.target:
         return ColumnInfo(name, "target", kind, notes.target_note(ready.task))
-    if name == group:
+    if name == roles.group:
         return ColumnInfo(name, "group", "text", many(notes.group_count, "group"))
-    if name == weight:
+    if name == roles.weight:
         return ColumnInfo(name, "weight", kind)
     rule = next((rule for rule in encoder.rules if rule.name == name), None)
     if rule is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -27,7 +27,6 @@ from toporo.data.encode import Encoder, median_of
 from toporo.data.frame import Frame, Numbers, OtherKindError, guess_kinds
 from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError, warn
 from toporo.estimators.rows import Scaling
-from toporo.graphs import as_graph, with_text_names
 from toporo.machine import cores, free_bytes, room
 from toporo.progress import Progress
 from toporo.robust.factors import GroupFactors
@@ -35,10 +34,10 @@ from toporo.robust.logistic import LogisticLosses, Sums
 from toporo.tables.model import skipped_in_words
 from toporo.tables.passes import PieceRows, RowEncoder, sums_of_piece
 from toporo.tables.reach import Reach
-from toporo.tables.read import PreparedTable, check_roles, classes_in_words, listed_names, numbers_in_words
+from toporo.tables.read import PreparedTable, classes_in_words, numbers_in_words
+from toporo.tables.roles import Roles
 from toporo.tables.survey import LEAST, ReadingPlan, Survey, survey_piece, values_between
 from toporo.text import human, many, spelled
-from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
 #: Rows, and cells, of the largest table that is fitted as a whole, and of the sample of a larger one.
@@ -89,42 +88,23 @@ def find_large(
     return None
 
 
-def read_large(
-    dataset: Dataset, asked: Mapping[str, Any], *, measured: bool, memory_limit: Any, machines: Cluster
-) -> Large:
+def read_large(dataset: Dataset, roles: Roles, *, measured: bool, memory_limit: Any, machines: Cluster) -> Large:
     """Survey a table for a fit.
 
     Parameters
     ----------
     dataset : the table.
-    asked : as :func:`toporo.tables.read.prepare_table` takes it.
+    roles : its columns and groups, with the graph as :meth:`Roles.read_graph` gives it.
     measured, memory_limit, machines : as for :meth:`Large.read` and ``fit_table``.
     """
-    target, group, weight, features = (asked[name] for name in ("target", "group", "weight", "features"))
-    exclude, categorical = (listed_names(asked[name], name) for name in ("exclude", "categorical"))
-    named = None if features is None else listed_names(features, "features")
-    roles = {"the target": target, "the group": group} | ({"the weight": weight} if weight is not None else {})
-    check_roles(roles, named or [], exclude, categorical)
-    graph = None if asked["graph"] is None else with_text_names(as_graph(asked["graph"]))
-    known = [str(name) for name in graph.names] if graph is not None and asked["skip_unknown_groups"] else None
-    large = Large.read(
+    return Large.read(
         dataset,
-        target=target,
-        group=group,
-        weight=weight,
-        features=named,
-        exclude=exclude,
-        categorical=categorical,
-        test_groups=[str(name) for name in listed_names(asked["test_groups"], "test_groups")],
-        known=known,
-        task=asked["task"],
-        drop_missing=asked["drop_missing"],
+        roles,
         measured=measured,
         memory=memory_left(memory_limit),
         machines=machines,
         limit=parse_memory(memory_limit),
     )
-    return replace(large, graph=graph)
 
 
 def most_rows(columns: int) -> int:
@@ -182,7 +162,6 @@ class Large:
     dataset, plan, survey : the table, how it was read, and what was found.
     machines : where pieces are read.
     unusable : columns that are neither numbers nor dates nor text, each with the reason.
-    graph : over the groups, if one is given.
     """
 
     dataset: Dataset
@@ -190,49 +169,29 @@ class Large:
     survey: Survey
     machines: Cluster
     unusable: dict[str, str]
-    graph: GroupGraph | None = None
 
     @classmethod
     def read(
-        cls,
-        dataset: Dataset,
-        *,
-        target: str,
-        group: str,
-        weight: str | None,
-        features: Sequence[str] | None,
-        exclude: Iterable[str],
-        categorical: Iterable[str],
-        test_groups: Iterable[str],
-        known: Iterable[str] | None,
-        drop_missing: bool,
-        measured: bool,
-        memory: int,
-        machines: Cluster,
-        task: str = "auto",
-        limit: int | None = None,
+        cls, dataset: Dataset, roles: Roles, *, measured: bool, memory: int, machines: Cluster, limit: int | None = None
     ) -> Large:
         """Read a table once, or again where a column turns out to be something else than its first rows say.
 
         Parameters
         ----------
         dataset : the table.
-        target, group, weight, features, exclude, categorical, test_groups, drop_missing : as for ``fit_table``.
-        known : the groups of the graph, others than which are skipped; None: nobody is.
+        roles : its columns and groups.
         measured : whether sums are wanted, for all rows to decide the model; else rows are drawn and that is all.
         memory : bytes that there are.
         machines : where pieces are read.
-        task : as for ``fit_table``.
         limit : of memory, if one is given.
         """
-        kinds, head, unusable = _kinds(dataset, [group, *categorical], exclude)
-        for name in (target, group, *([weight] if weight else []), *(features or []), *categorical):
+        kinds, head, unusable = _kinds(dataset, roles.text_columns, roles.exclude)
+        for name in (*roles.columns.values(), *roles.named):
             if name in unusable:
                 raise DataError(f"{dataset.where}: column {name!r} cannot be used: {unusable[name]}. Leave it out.")
             if name not in kinds:
                 raise UnknownNameError("column", name, kinds)
-        roles = {target, group, weight}
-        used = [name for name in kinds if name not in roles] if features is None else list(features)
+        used = roles.features or [name for name in kinds if name not in roles.columns.values()]
         total = max(len(head), _rows_about(dataset))
         # What decides a bit of the model goes by the table alone, never by memory or by the cores.
         wanted = min(DRAWN if measured else MOST_ROWS, most_rows(len(dataset.names)))
@@ -244,24 +203,22 @@ class Large:
             sample = IN_MEMORY * min(wanted, total) * len(kinds)
             machines = Threads((memory - sample) // (IN_THREAD * rows * len(kinds)))
         workers = min(cores(), len(dataset.pieces))
+        graph = roles.given_graph if roles.drop_rows else None
+        known = None if graph is None else frozenset(map(str, graph.names))
         plan = ReadingPlan(
             kinds=kinds,
             features=tuple(used) if measured else (),
-            required=frozenset(categorical) | frozenset(features or ()),
-            target=target,
-            group=group,
-            weight=weight,
+            required=frozenset(roles.named),
+            roles=replace(roles, graph=None),
             fills={
                 name: median_of(column.values[~column.missing])
                 for name, column in head.columns.items()
                 if isinstance(column, Numbers) and not column.missing.all()
             },
             kept={},
-            test_groups=frozenset(test_groups),
-            known=None if known is None else frozenset(known),
-            drop_missing=drop_missing,
+            known=known,
             moments=measured,
-            classification=task == "classification",
+            classification=roles.task == "classification",
             rows=rows,
             wanted=wanted,
             share=min(1.0, wanted / max(total, 1)),
@@ -269,7 +226,7 @@ class Large:
         )
         while True:
             survey = _surveyed(dataset, plan, machines)
-            again = survey if isinstance(survey, ReadingPlan) else _better_plan(survey, plan, task)
+            again = survey if isinstance(survey, ReadingPlan) else _better_plan(survey, plan, roles.task)
             if again is None:
                 return cls(dataset, plan, _within_sample(survey, plan), machines, unusable)  # type: ignore[arg-type]  # no plan
             plan = again
@@ -309,7 +266,7 @@ class Large:
                 warn(sample_in_words(len(ready.train), self.survey.trained, model))
             return ready
         others = [name for name in ready.frame.names if name not in self.plan.features]
-        roles = {self.plan.target, self.plan.group, self.plan.weight}
+        roles = self.plan.roles.columns.values()
         reasons = {name: "excluded" if name in roles else "not among the features named" for name in others}
         encoder = self.encoder(ready.train, ready.frame.unusable | reasons)
         return replace(ready, encoder=encoder, x=encoder.transform(ready.train).matrix)
@@ -446,7 +403,7 @@ class Large:
     def inputs(self, encoder: Encoder, *, target: bool = True) -> tuple[GroupFactors, Array, Array]:
         """Moments of encoded inputs and the target, and the range of each; a group without weight is an error."""
         moments, low, high = self.survey.inputs(encoder, self.plan, target=target)
-        empty = [name for name in self.survey.groups if name not in {*moments.groups, *self.plan.test_groups}]
+        empty = [name for name in self.survey.groups if name not in {*moments.groups, *self.plan.roles.test_groups}]
         if empty:
             raise DataError(f"empty group(s), without a row that counts: {', '.join(empty[:8])}. Drop them.")
         return moments, low, high
@@ -531,7 +488,7 @@ def _better_plan(survey: Survey, plan: ReadingPlan, task: str) -> ReadingPlan | 
     if not plan.moments and share > 1.1 * plan.share:
         plan = again = replace(plan, share=share)
     if task == "auto" and not plan.by_class and len(survey.values) == 2:
-        fewest = 0 if plan.weight is not None else min(survey.values.values())  # of weight zero are any number
+        fewest = 0 if plan.roles.weight is not None else min(survey.values.values())  # of weight zero are any number
         if fewest * plan.share < LEAST:
             plan = again = replace(plan, classification=True)
     kept = {}

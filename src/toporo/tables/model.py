@@ -46,7 +46,6 @@ from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array
 
-TASKS = ("classification", "regression")
 ROLES = ("feature", "target", "group", "weight", "left out")
 #: What a column may hold; nothing is known of one that was left out unread.
 KINDS = ("number", "date", "text", "")
@@ -207,7 +206,7 @@ class TableModel:
         interval: float | None = None,
         neighbors: Mapping[str, Iterable[str]] | None = None,
         reach: bool = False,
-        skip_unknown_groups: bool = False,
+        drop_rows: bool = False,
         known_to: Iterable[TableModel] = (),
         memory_limit: int | None = None,
         inputs: Any = None,
@@ -232,8 +231,8 @@ class TableModel:
             is, so the table needs the column of groups.
         neighbors : of such models, groups that are not in the graph and which groups there they are next to.
         reach : also how far rows are from what was trained on, by groups too where the table has them.
-        skip_unknown_groups : leave out rows of groups that the graph of such a model does not have, which are an error
-            else; the last portion says how many of which (``skipped``). Models that predict any group leave out none.
+        drop_rows : leave out rows of groups that the graph of such a model does not have, which are an error else; the
+            last portion says how many of which (``skipped``). Models that predict any group leave out none.
         known_to : other models that must know a group as well, so that all are judged by the same rows.
         memory_limit : bytes that the process may take: portions are so small that they fit. A table whose rows all have
             to be held, and do not fit, is an error.
@@ -249,7 +248,7 @@ class TableModel:
             kinds, optional = {self.group: "text"} | kinds, [*optional, self.group]  # read if there: see _groups
         extra = [name for name in optional if name not in self.encoder.kinds]
         named, skipped = isinstance(source, str | os.PathLike | Dataset), Counter[str]()
-        models = (self, *known_to) if skip_unknown_groups else ()
+        models = (self, *known_to) if drop_rows else ()
         rows = self._at_a_time(len(kinds), memory_limit, rows)
 
         def read() -> Iterator[_Rows]:
@@ -279,14 +278,14 @@ class TableModel:
             for portion in self._predict(some, dict(asked)) if some else ():
                 how_far = self.reach_in(portion.frame, portion.encoded, neighbors=neighbors) if reach else None
                 ready = portion if how_far is None else replace(portion, reach=how_far)
-                if not skip_unknown_groups:
+                if not drop_rows:
                     yield ready
                 elif last is not None:
                     yield last
                 last = ready
         if last is None:
             raise UnknownGroupsError(skipped)
-        if skip_unknown_groups:  # who was left out is known with the last portion
+        if drop_rows:  # who was left out is known with the last portion
             yield replace(last, skipped=dict(skipped))
 
     def _at_a_time(self, columns: int, memory_limit: int | None, rows: int | None = None) -> int:
@@ -425,8 +424,8 @@ class TableModel:
         ----------
         source, interval : as for :meth:`portions`. ``sets`` says which of :attr:`classes` are in the set, rows ×
             classes; the likeliest always is.
-        reading : ``format``, ``delimiter``, ``skip_unknown_groups``, … of :meth:`portions`. Rows that are left out have
-            no prediction, and a warning says how many.
+        reading : ``format``, ``delimiter``, ``drop_rows``, … of :meth:`portions`. Rows that are left out have no
+            prediction, and a warning says how many.
         """
         portions = self._all_portions(source, interval=interval, **reading)
         if interval is None:
@@ -565,7 +564,7 @@ class TableModel:
         resamples, level, seed : of the intervals; see :func:`toporo.tables.evaluate.evaluate`.
         engine : ``"local"``, ``"ray"`` or a cluster's address: its workers, which must reach the files, judge pieces of
             the table. The numbers are the same to the bit.
-        reading : ``format``, ``delimiter``, … of :meth:`portions`, ``skip_unknown_groups`` among them.
+        reading : ``format``, ``delimiter``, … of :meth:`portions`, ``drop_rows`` among them.
         """
         check_settings(self.task, resamples, level, seed)
         reading = {"reach": self.reach is not None} | ({"interval": INTERVAL} if self.has_intervals else {}) | reading
@@ -896,7 +895,7 @@ def gather_part(model: TableModel, source: Any, reading: Mapping[str, Any]) -> A
     kinds = {model.group: "text"} | model.encoder.kinds
     asked = {name: reading[name] for name in ("format", "delimiter") if name in reading}
     asked |= {"rows": model._at_a_time(len(kinds), reading.get("memory_limit"))}
-    models = (model, *reading.get("known_to", ())) if reading.get("skip_unknown_groups") else ()
+    models = (model, *reading.get("known_to", ())) if reading.get("drop_rows") else ()
     near, skipped = reading.get("neighbors") or {}, Counter[str]()
     frames = _ahead(stream_frames(source, kinds, optional={model.group}.difference(model.encoder.kinds), **asked))
     with suppress(NoRowsError):

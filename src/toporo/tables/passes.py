@@ -41,7 +41,7 @@ class RowEncoder:
 
     def blocks(self, dataset: Dataset, index: int, plan: ReadingPlan) -> Iterator[RowBlock]:
         """Read the training rows of a piece that have weight, in portions."""
-        needed = [*self.encoder.columns, plan.group, plan.target, *([plan.weight] if plan.weight else [])]
+        needed = [*self.encoder.columns, *plan.roles.columns.values()]
         kinds = {name: plan.kinds[name] for name in dict.fromkeys(needed)}
         class_of = {label: place for place, label in enumerate(self.labels)}
         group_of = {name: place for place, name in enumerate(self.groups)}
@@ -50,8 +50,8 @@ class RowEncoder:
             for frame in frames_of(opened, kinds, plan.rows, copy=False):
                 told = training_rows(frame, plan)
                 used, weights = told.train, np.ones(len(frame))
-                if plan.weight is not None:
-                    column = frame[plan.weight]
+                if plan.roles.weight is not None:
+                    column = frame[plan.roles.weight]
                     weights = column.values if isinstance(column, Numbers) else weights
                     used = used & (weights > 0)
                 if not used.any():

@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from toporo.data.encode import Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts, number, read_frame
-from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
+from toporo.errors import DataError, listed, warn
 from toporo.estimators.rows import learn_graph_of
-from toporo.graphs import as_graph, check_groups, with_text_names
+from toporo.graphs import check_groups
 from toporo.groups import GroupIds, Groups
-from toporo.tables.model import TASKS, skipped_in_words
+from toporo.tables.model import skipped_in_words
+from toporo.tables.roles import Roles
 from toporo.text import number as shown
 from toporo.text import spelled
 from toporo.topology.graph import GroupGraph
@@ -44,34 +45,6 @@ _TAKEN_FOR_TEXT = {
 }
 
 
-def check_roles(
-    roles: Mapping[str, str], features: Iterable[str], exclude: Iterable[str], categorical: Iterable[str] = ()
-) -> None:
-    """No column has two purposes.
-
-    Parameters
-    ----------
-    roles : columns by what they are: ``{"the group": "state"}``.
-    features, exclude, categorical : columns named for use, not to be used, and to be used as names of things.
-    """
-    named, without, things = list(features), set(exclude), list(categorical)
-    both = [name for name in dict.fromkeys([*named, *things]) if name in without]
-    if both:
-        raise SettingError(f"column(s) both named for use and excluded: {listed(both)}. Decide for one.")
-    taken: dict[str, str] = {}
-    for what, name in roles.items():
-        if name in taken:
-            raise SettingError(f"column {name!r} cannot be both {taken[name]} and {what}: name two columns.")
-        taken[name] = what
-        for names, use in ((named, "a feature"), (without, "excluded"), (things, "a categorical feature")):
-            if name in names:
-                hint = " Classes that are numbers are a matter of the task: --task classification."
-                raise SettingError(
-                    f"column {name!r} is {what}, so it cannot be {use}."
-                    f"{hint if names is things and what == 'the target' else ''}"
-                )
-
-
 def complete_rows(frame: Frame, rows: Rows, columns: Sequence[str], drop: bool) -> Rows:
     """Those of the rows that have all of these columns; others are an error unless they may be dropped."""
     absent = np.zeros(len(rows), bool)
@@ -81,7 +54,7 @@ def complete_rows(frame: Frame, rows: Rows, columns: Sequence[str], drop: bool) 
             raise DataError(
                 f"{frame.where}: {int(lacking.sum())} of {len(rows)} rows lack {name!r} (first: row "
                 f"{int(rows[lacking.argmax()]) + frame.first}). Fill them in, or leave those rows out with "
-                "--drop-missing (drop_missing=True)."
+                "--drop-rows (drop_rows=True)."
             )
         absent |= lacking
     if absent.all():
@@ -114,8 +87,8 @@ class PreparedTable:
     task : ``"classification"`` or ``"regression"``.
     encoder : how columns become numbers, as learned from ``train``.
     x, y, ids, weights : inputs, targets, groups and weights of ``train``; weights are None unless a column holds them.
-    graph, test_groups : the topology, if there is one, and the groups set aside.
-    target, group : columns.
+    graph : the graph over the groups, if there is one.
+    roles : columns and groups, as asked for.
     source : what the table is called.
     """
 
@@ -130,10 +103,13 @@ class PreparedTable:
     ids: GroupIds
     weights: Array | None
     graph: GroupGraph | None
-    test_groups: tuple[str, ...]
-    target: str
-    group: str
+    roles: Roles
     source: str
+
+    @property
+    def target(self) -> str:
+        """The column to predict."""
+        return self.roles.require_target()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -144,7 +120,7 @@ class PreparedTable:
     @property
     def group_count(self) -> int:
         """Groups that have rows, test groups among them."""
-        return len(self.frame.text(self.group).levels)
+        return len(self.frame.text(self.roles.group).levels)
 
     def missing(self, name: str) -> int:
         """How many values a column lacks in the training rows."""
@@ -184,70 +160,46 @@ def numbers_in_words(low: float, high: float, kind: str, distinct: Array) -> str
     return f"{written(low, kind)} to {written(high, kind)}{hint}"
 
 
-def prepare_table(
-    source: Any,
-    *,
-    target: str,
-    group: str,
-    graph: Any,
-    learn_graph: bool,
-    test_groups: Iterable[str],
-    task: str,
-    features: Sequence[str] | None,
-    exclude: Iterable[str],
-    categorical: Iterable[str],
-    weight: str | None,
-    drop_missing: bool,
-    skip_unknown_groups: bool = False,
-    **reading: Any,
-) -> PreparedTable:
+def prepare_table(source: Any, roles: Roles, **reading: Any) -> PreparedTable:
     """Read a table, set the rows of test groups aside and make numbers of the others.
 
     Parameters
     ----------
-    source, target, group, graph, learn_graph, test_groups : as for :func:`fit_table`.
-    task, features, exclude, categorical, weight, drop_missing : as for :func:`fit_table`.
-    skip_unknown_groups : as for :func:`fit_table`.
+    source : as for :func:`fit_table`.
+    roles : its columns and groups.
     reading : ``format`` and ``delimiter``.
     """
-    if task not in ("auto", *TASKS):
-        raise UnknownNameError("task", task, ("auto", *TASKS))
-    if graph is not None and learn_graph:
-        raise SettingError("a graph is given (--graph) and one is to be learned (--learn-graph): decide for one.")
-    named = None if features is None else listed_names(features, "features")
-    exclude, categorical = listed_names(exclude, "exclude"), listed_names(categorical, "categorical")
-    asked = list(dict.fromkeys(str(name) for name in listed_names(test_groups, "test_groups")))
-    roles = {"the target": target, "the group": group} | ({"the weight": weight} if weight is not None else {})
-    check_roles(roles, named or [], exclude, categorical)
-    table = _with_known_target(read_frame(source, text=[group, *categorical], exclude=exclude, **reading), roles)
-    grouped = complete_rows(table, np.arange(len(table)), [group], drop_missing)
-    if graph is not None:
-        graph = with_text_names(as_graph(graph))
-    if graph is not None and skip_unknown_groups:
+    target, group, weight = roles.require_target(), roles.group, roles.weight
+    roles = roles.read_graph()
+    asked, graph = roles.test_groups, roles.given_graph
+    table = read_frame(source, text=roles.text_columns, exclude=roles.exclude, **reading)
+    table = _with_known_target(table, roles)
+    grouped = complete_rows(table, np.arange(len(table)), [group], roles.drop_rows)
+    if graph is not None and roles.drop_rows:
         grouped = _known_rows(table, grouped, group, graph)
     frame = only(table, grouped)
     names = frame.text(group)
-    _check_test_groups(names, asked, graph, learn_graph)
+    _check_test_groups(names, roles)
     apart = np.isin(names.codes, [names.levels.index(name) for name in asked if name in names.levels])
     if apart.all():
         raise DataError(f"every row is of a test group ({listed(asked)}): leave at least one group to train on.")
-    used = complete_rows(table, grouped[~apart], [target] if weight is None else [target, weight], drop_missing)
+    used = complete_rows(table, grouped[~apart], [target] if weight is None else [target, weight], roles.drop_rows)
     train = only(table, used)
     for reason, columns, remedy in taken_for_text(
-        train, [target, *(named or train.names)], {group, weight, *categorical}
+        train, [target, *(roles.features or train.names)], {group, weight, *roles.categorical}
     ):
         shown = ", ".join(f"{name!r} ({examples})" for name, examples in columns.items())
         warn(f"column(s) read as text, because {reason}: {shown}. {remedy}")
-    kind = guess_task(train[target]) if task == "auto" else task
-    y = _targets(train, target, kind)
+    task = guess_task(train[target]) if roles.task == "auto" else roles.task
+    y = _targets(train, target, task)
     weights = None if weight is None else _weights(train, weight, used + table.first)
-    encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
-    x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
-    topology = _graph(graph, learn_graph, x, ids, asked, encoder, frame, apart, group)
-    called = spelled(Path(source).name) if isinstance(source, str | os.PathLike) else table.where
-    return PreparedTable(
-        table, frame, train, apart, kind, encoder, x, y, ids, weights, topology, tuple(asked), target, group, called
+    encoder = Encoder.fit(
+        train, features=roles.features, exclude=list(roles.columns.values()), categorical=roles.categorical
     )
+    x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
+    topology = _graph(roles, x, ids, encoder, frame, apart)
+    called = spelled(Path(source).name) if isinstance(source, str | os.PathLike) else table.where
+    return PreparedTable(table, frame, train, apart, task, encoder, x, y, ids, weights, topology, roles, called)
 
 
 def guess_task(column: Column) -> str:
@@ -258,20 +210,13 @@ def guess_task(column: Column) -> str:
     return "classification" if len(known) and len(np.unique(known)) <= 2 else "regression"
 
 
-def listed_names(names: Iterable[str], what: str) -> list[str]:
-    """Names that were given in a list; a single one in its stead would be taken for its letters."""
-    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
-        raise SettingError(f"{what} is {names!r}: expected a list of names, such as [{names!r}].")
-    return list(names)
-
-
-def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
-    """The frame, if it has the columns; words such as NA in a target of text mean that there is none."""
-    for what, name in roles.items():
+def _with_known_target(frame: Frame, roles: Roles) -> Frame:
+    """Return the frame, if it has the columns; words such as NA in a target of text mean that there is none."""
+    for what, name in roles.columns.items():
         if name in frame.unusable:
             raise DataError(f"{what} {name!r} cannot be used: {frame.unusable[name]}.")
         frame[name]
-    column = frame[target := roles["the target"]]
+    column = frame[target := roles.require_target()]
     return replace(frame, columns=frame.columns | {target: column.known()}) if isinstance(column, Texts) else frame
 
 
@@ -302,11 +247,11 @@ def taken_for_text(
     yield from ((reason, columns, _TAKEN_FOR_TEXT[reason]) for reason, columns in suspects.items() if columns)
 
 
-def _check_test_groups(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> None:
-    """Without a graph to find them in, test groups must have rows."""
-    strange = [name for name in asked if name not in names.levels]
-    if strange and graph is None:
-        hint = "to learn a graph that reaches them" if learn_graph else "unless a graph has them"
+def _check_test_groups(names: Texts, roles: Roles) -> None:
+    """Raise if test groups have no rows and there is no graph to find them in."""
+    strange = [name for name in roles.test_groups if name not in names.levels]
+    if strange and roles.given_graph is None:
+        hint = "to learn a graph that reaches them" if roles.learns_graph else "unless a graph has them"
         raise DataError(
             f"test group(s) without a row: {listed(strange)}. They need rows {hint}. The table has "
             f"{listed(names.levels)}."
@@ -373,26 +318,17 @@ def _known_rows(table: Frame, rows: Rows, group: str, graph: GroupGraph) -> Rows
     return rows[~out]
 
 
-def _graph(
-    given: GroupGraph | None,
-    learn_graph: bool,
-    x: Array,
-    ids: GroupIds,
-    test_groups: list[str],
-    encoder: Encoder,
-    frame: Frame,
-    apart: Mask,
-    group: str,
-) -> GroupGraph | None:
-    if given is not None:
-        check_groups(given, ids.groups, test_groups or None)
+def _graph(roles: Roles, x: Array, ids: GroupIds, encoder: Encoder, frame: Frame, apart: Mask) -> GroupGraph | None:
+    """Return the graph that was given, once its groups are checked, or learn it if asked to."""
+    if (given := roles.given_graph) is not None:
+        check_groups(given, ids.groups, roles.test_groups or None)
         return given
-    if not learn_graph:
+    if not roles.learns_graph:
         return None
-    if not test_groups:
+    if not roles.test_groups:
         return learn_graph_of(x, ids)
     test = frame.take(np.flatnonzero(apart))
-    return learn_graph_of(x, ids, test_x=encoder.transform(test).matrix, test_groups=ids_of(test.text(group)))
+    return learn_graph_of(x, ids, test_x=encoder.transform(test).matrix, test_groups=ids_of(test.text(roles.group)))
 
 
 def written(value: float, kind: str) -> str:
@@ -443,31 +379,25 @@ class Points:
 
 def read_points(
     source: Any,
-    group: str,
+    roles: Roles,
     *,
-    features: Sequence[str] | None = None,
-    exclude: Iterable[str] = (),
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
-    drop_missing: bool = False,
 ) -> Points:
     """Read a table as a fit does: text becomes categories, and missing features are filled in and marked.
 
     Parameters
     ----------
     source : as for :func:`toporo.data.frame.read_frame`.
-    group : the column with every row's group. Names are text, as written.
-    features : columns to use; unless given, all that are of use, but ``group`` and ``exclude``.
-    exclude : columns not to use.
+    roles : its columns and groups; a target is not used. Names of groups are text, as written.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
-    drop_missing : leave out rows that lack a group; else they are an error.
     """
-    exclude, named = list(exclude), None if features is None else list(dict.fromkeys(features))
-    check_roles({"the group": group}, named or (), exclude)
+    group, named = roles.group, roles.features
+    exclude = [*roles.exclude, *(name for name in roles.columns.values() if name != group)]
     wanted = None if named is None else [group, *named]
     table = read_frame(source, text=[group], columns=wanted, exclude=exclude, format=format, delimiter=delimiter)
-    rows = complete_rows(table, np.arange(len(table)), [group], drop_missing)
+    rows = complete_rows(table, np.arange(len(table)), [group], roles.drop_rows)
     frame = only(table, rows)
     encoder = Encoder.fit(frame, features=named, exclude=[group])
     encoded = encoder.transform(frame)

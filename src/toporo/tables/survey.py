@@ -23,6 +23,7 @@ from toporo.data.frame import Frame, Numbers, OtherKindError, Texts, frames_of
 from toporo.errors import DataError
 from toporo.machine import one_thread
 from toporo.robust.factors import GroupFactors
+from toporo.tables.roles import Roles
 from toporo.types import Array
 
 Mask = npt.NDArray[np.bool_]
@@ -48,11 +49,10 @@ class ReadingPlan:
     kinds : by column, the features among them: ``"number"``, ``"date"`` or ``"text"``.
     features : the columns to make inputs of.
     required : those of them that were named: text then has inputs even if there are many levels.
-    target, group, weight : columns.
+    roles : columns and groups, without the graph.
     fills : by column of numbers, what stands for a missing value until the median is known.
     kept : by column of text that has many levels, those with an input of their own, if they are known.
-    test_groups, known : groups set aside; groups other than which are skipped, None for nobody.
-    drop_missing : whether rows that lack a group, a target or a weight are left out; else they are an error.
+    known : groups of the graph, if rows of other groups are skipped.
     moments : whether the target is a number whose moments are wanted.
     classification : whether the target is classes even if it holds numbers; text always is.
     rows : of a portion.
@@ -63,14 +63,10 @@ class ReadingPlan:
     kinds: Mapping[str, str]
     features: tuple[str, ...]
     required: frozenset[str]
-    target: str
-    group: str
-    weight: str | None
+    roles: Roles
     fills: Mapping[str, float]
     kept: Mapping[str, tuple[str, ...]]
-    test_groups: frozenset[str]
     known: frozenset[str] | None
-    drop_missing: bool
     moments: bool
     classification: bool
     rows: int
@@ -83,6 +79,11 @@ class ReadingPlan:
     def threshold(self) -> np.uint64:
         """Rows whose key is below it are drawn."""
         return np.uint64(min(int(self.share * 2.0**64), 2**64 - 1))
+
+    @property
+    def target(self) -> str:
+        """The column to predict."""
+        return self.roles.require_target()
 
     @property
     def by_class(self) -> bool:
@@ -135,7 +136,7 @@ def strata(frame: Frame, portion: PortionRows, plan: ReadingPlan) -> list[Texts]
     if plan.by_class:
         labels = frame.text(plan.target)
         labels = labels.known() if isinstance(frame[plan.target], Texts) else labels
-        weight = None if plan.weight is None else frame[plan.weight]
+        weight = None if plan.roles.weight is None else frame[plan.roles.weight]
         counting = portion.train & (weight.values > 0) if isinstance(weight, Numbers) else portion.train
         columns.append(replace(labels, codes=np.where(counting, labels.codes, -1)))
     return columns
@@ -366,9 +367,9 @@ def training_rows(frame: Frame, plan: ReadingPlan) -> PortionRows:
     frame : with the columns of the plan.
     plan : how the table is read.
     """
-    names = frame.text(plan.group)
-    _refuse_missing(frame, names.missing, plan.group, plan)
-    apart = np.isin(names.codes, [code for code, name in enumerate(names.levels) if name in plan.test_groups])
+    names = frame.text(plan.roles.group)
+    _refuse_missing(frame, names.missing, plan.roles.group, plan)
+    apart = np.isin(names.codes, [code for code, name in enumerate(names.levels) if name in plan.roles.test_groups])
     train = ~names.missing & ~apart
     skipped: Counter[str] = Counter()
     if plan.known is not None:
@@ -377,7 +378,7 @@ def training_rows(frame: Frame, plan: ReadingPlan) -> PortionRows:
         counts = np.bincount(names.codes[out], minlength=len(names.levels))
         skipped = Counter({names.levels[code]: int(counts[code]) for code in strange if counts[code]})
         train, apart = train & ~out, apart & ~out
-    for name in (plan.target, plan.weight):
+    for name in (plan.target, plan.roles.weight):
         if name is not None:
             column = frame[name]
             lacking = (column.known() if isinstance(column, Texts) and name == plan.target else column).missing
@@ -387,10 +388,10 @@ def training_rows(frame: Frame, plan: ReadingPlan) -> PortionRows:
 
 
 def _refuse_missing(frame: Frame, lacking: Mask, name: str, plan: ReadingPlan) -> None:
-    if lacking.any() and not plan.drop_missing:
+    if lacking.any() and not plan.roles.drop_rows:
         raise DataError(
             f"{frame.where}: row {int(lacking.argmax()) + frame.first} lacks {name!r}, and perhaps others do. Fill "
-            "them in, or leave such rows out with --drop-missing (drop_missing=True)."
+            "them in, or leave such rows out with --drop-rows (drop_rows=True)."
         )
 
 
@@ -401,7 +402,7 @@ class _Reader:
         self.plan, self.index, self.row = plan, index, 0
         self.factors: GroupFactors | None = None
         self.spans = {name: Span() for name, kind in plan.kinds.items() if kind != "text"}
-        texts = [name for name, kind in plan.kinds.items() if kind == "text" and name != plan.group]
+        texts = [name for name, kind in plan.kinds.items() if kind == "text" and name != plan.roles.group]
         self.levels: dict[str, Counter[str]] = {name: Counter() for name in texts}
         self.values: Counter[float] = Counter()
         self.trained = self.apart = 0
@@ -504,15 +505,15 @@ class _Reader:
         return ones
 
     def _weights(self, train: Frame) -> Array | None:
-        if self.plan.weight is None:
+        if self.plan.roles.weight is None:
             return None
-        column = train[self.plan.weight]
+        column = train[self.plan.roles.weight]
         values = column.values if isinstance(column, Numbers) else np.zeros(0)
         if (values < 0).any():
             row = int((values < 0).argmax())
             raise DataError(
-                f"{train.where}: weight {self.plan.weight!r} is negative ({values[row]:g}): expected at least 0 in "
-                "every row."
+                f"{train.where}: weight {self.plan.roles.weight!r} is negative ({values[row]:g}): expected at least 0 "
+                "in every row."
             )
         return values
 
@@ -584,7 +585,7 @@ def values_between(
     brackets : by column, the least and the largest value inside.
     """
     piece = dataset.pieces[index]
-    needed = [*brackets, plan.group, plan.target, *([plan.weight] if plan.weight else [])]
+    needed = [*brackets, *plan.roles.columns.values()]
     kinds = {name: plan.kinds[name] for name in dict.fromkeys(needed)}
     below: Counter[str] = Counter()
     inside: dict[str, list[Array]] = {name: [] for name in brackets}

@@ -6,10 +6,10 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,7 @@ from toporo.tables.contest import (
 from toporo.tables.evaluate import evaluate
 from toporo.tables.read import PreparedTable, ids_of, prepare_table
 from toporo.tables.resample import mean_over_groups
+from toporo.tables.roles import RoleKeywords, Roles
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
@@ -81,16 +82,6 @@ def compare_models(
     *,
     target: str,
     group: str,
-    graph: Any = None,
-    learn_graph: bool = False,
-    test_groups: Iterable[str] = (),
-    task: str = "auto",
-    features: Sequence[str] | None = None,
-    exclude: Iterable[str] = (),
-    categorical: Iterable[str] = (),
-    weight: str | None = None,
-    drop_missing: bool = False,
-    skip_unknown_groups: bool = False,
     estimators: Mapping[str, Any] | None = None,
     fast: bool = False,
     budget: float | None = None,
@@ -99,6 +90,7 @@ def compare_models(
     progress: bool | Report | None = False,
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
+    **roles: Unpack[RoleKeywords],
 ) -> Contest:
     """Fit many models without some groups at a time, and judge each by what it says of these.
 
@@ -114,9 +106,7 @@ def compare_models(
 
     Parameters
     ----------
-    source, target, group, graph, learn_graph, test_groups : as for :func:`toporo.fit_table`.
-    task, features, exclude, categorical, weight, drop_missing : as for :func:`toporo.fit_table`.
-    skip_unknown_groups : as for :func:`toporo.fit_table`.
+    source, target, group : as for :func:`toporo.fit_table`.
     estimators : yours, by name: any scikit-learn estimators. They get the same inputs, all numbers with gaps filled in,
         ``groups`` if they take them, and ``sample_weight`` if there are weights, which all must take. Classifiers
         without ``predict_proba`` are judged by accuracy alone.
@@ -126,6 +116,8 @@ def compare_models(
     seed : of what is drawn at random.
     progress : True for a bar on standard error, a function to call with (done, total), None for a bar on a terminal.
     format, delimiter : as for :func:`toporo.fit_table`.
+    roles : ``graph``, ``test_groups``, ``task``, ``features``, ``exclude``, ``categorical``, ``weight`` and
+        ``drop_rows``, as for :func:`toporo.fit_table`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -138,23 +130,7 @@ def compare_models(
     parts, seed = whole(folds, "folds", 2), whole(seed, "seed", 0)
     end = math.inf if budget is None else time.monotonic() + positive(budget, "budget", "seconds above 0")
     own = _checked(estimators or {})
-    ready = prepare_table(
-        source,
-        target=target,
-        group=group,
-        graph=graph,
-        learn_graph=learn_graph,
-        test_groups=test_groups,
-        task=task,
-        features=features,
-        exclude=exclude,
-        categorical=categorical,
-        weight=weight,
-        drop_missing=drop_missing,
-        skip_unknown_groups=skip_unknown_groups,
-        format=format,
-        delimiter=delimiter,
-    )
+    ready = prepare_table(source, Roles.of(target=target, group=group, **roles), format=format, delimiter=delimiter)
     x, y, ids, weights = weighted_rows(ready.x, ready.y, ready.ids, ready.weights)  # those that count
     ready = replace(ready, x=x, y=y, ids=ids, weights=weights)
     for each in own.values() if weights is not None else ():
@@ -166,7 +142,7 @@ def compare_models(
             f"others it takes at least {FEWEST_GROUPS}. Name a finer column of groups, or add groups."
         )
     ring = _Ring(ready, own, fast, seed)
-    asked = ready.test_groups if ready.graph is not None and ready.test_groups else None
+    asked = ready.roles.test_groups if ready.graph is not None and ready.roles.test_groups else None
     splitter = GraphHopSplit(ready.graph, asked, n_splits=min(parts, len(names)), repeats=1, seed=seed)
     regions = [tuple(map(str, region)) for region in splitter.regions(ids.groups)]
     test = _test_rows(ready)
@@ -205,8 +181,8 @@ def _test_rows(ready: PreparedTable) -> _Holdout | None:
     else:
         texts = frame.text(ready.target)
         y = np.asarray(texts.levels, dtype=object)[texts.codes]
-    new_x, ids = ready.encoder.transform(frame).matrix, ids_of(frame.text(ready.group))
-    return _Holdout(ready.x, ready.y, ready.ids, ready.weights, new_x, ids, y, ready.test_groups)
+    new_x, ids = ready.encoder.transform(frame).matrix, ids_of(frame.text(ready.roles.group))
+    return _Holdout(ready.x, ready.y, ready.ids, ready.weights, new_x, ids, y, ready.roles.test_groups)
 
 
 def _shuffled(graph: GroupGraph, seed: int) -> GroupGraph:
@@ -490,5 +466,5 @@ class _Ring:
         skipped = int(held.sum() - (region_of >= 0).sum())
         if skipped:
             yield f"{many(skipped, 'row')} in regions held out are not judged: no other group has their class."
-        if self.ready.test_groups and test is None:
+        if self.ready.roles.test_groups and test is None:
             yield "No row of the test groups has a target: models are judged on regions of training groups alone."
