@@ -29,6 +29,14 @@ class Method(Objective):
         return losses.mean()
 
 
+class Derived(Method):
+    """Has arguments other than its parent's."""
+
+    def __init__(self, groups, level):
+        super().__init__(groups, penalty=2.0, switch=True)
+        self.level = level
+
+
 class Inheriting(Method):
     """Without a constructor of its own."""
 
@@ -42,6 +50,11 @@ def test_equal_arguments_in_any_form_share_an_identity():
     assert TRO(priors[0]).identity == TRO(priors[0], update="ascent").identity
 
 
+def changed(objective, penalty):
+    objective.penalty = penalty
+    return objective
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -49,9 +62,11 @@ def test_equal_arguments_in_any_form_share_an_identity():
         (Method(NAMES), Method(NAMES, switch=True)),
         (Method(NAMES), Method("abc")),
         (Method(NAMES), Inheriting(NAMES)),
+        (Method(NAMES), changed(Method(NAMES), 50.0)),
+        (Derived(NAMES, 3), Derived(NAMES, 4)),
         (TRO({"a": 1.0, "b": 3.0}), TRO({"a": 1.0, "b": 1.0})),
     ],
-    ids=["penalty", "switch", "groups", "class", "prior"],
+    ids=["penalty", "switch", "groups", "class", "attribute", "derived", "prior"],
 )
 def test_any_difference_is_another_identity(one, other):
     assert one.identity != other.identity

@@ -41,3 +41,11 @@ def test_special_cases_of_tro(codes):
 @pytest.mark.parametrize("codes", [FULL, LACKING], ids=["full", "lacking"])
 def test_an_infinite_penalty_and_a_uniform_prior_is_erm_on_balanced_batches(codes):
     same_run(TRO(UNIFORM, penalty=math.inf), ERM(NAMES), codes, ROUNDED)
+
+
+def test_other_settings_do_not_coincide():
+    batches = [batch(seed, codes) for seed, codes in enumerate(FULL)]
+    methods = [ERM(NAMES), IWERM(PRIOR), TRO(PRIOR), TRO(PRIOR, penalty=0.0), GroupDRO(NAMES, step=0.1)]
+    ends = torch.stack([flat(fit(method, batches)[2]) for method in methods])
+    apart = torch.cdist(ends, ends) + torch.eye(len(methods), dtype=torch.float64)
+    assert apart.min() > 1e-4  # 1e8 times the tolerance above
