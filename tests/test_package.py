@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 
 import toporo
+import toporo.choice
+import toporo.data
+import toporo.pages
+import toporo.robust
+import toporo.topology
 
 HEAVY = ("torch", "matplotlib", "scipy", "sklearn", "networkx", "pandas", "polars", "pyarrow", "numpy")
 

@@ -13,7 +13,7 @@ from toporo.data.grouped import GroupedData
 from toporo.pages.charts import COLORS, canvas, drawn
 from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Cell, Table
-from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, draw_nodes
+from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, draw_nodes, layout
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -31,7 +31,7 @@ def topology(
         f"training groups as circles, area by centrality{'; test groups as squares' if test else ''}", loc="left"
     )
     colors = dict.fromkeys(train, TRAIN_COLOR) | dict.fromkeys(test, TEST_COLOR)
-    draw_nodes(graph, ax, colors, squares=test, sizes=centrality)
+    draw_nodes(graph, ax, layout(graph), colors, squares=test, sizes=centrality)
     return figure
 
 

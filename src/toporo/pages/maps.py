@@ -67,13 +67,14 @@ def graph_chart(
     columns = 1 if len(panels) <= 2 else 2
     values = [value for by_group in panels.values() for value in by_group.values()]
     norm, cmap = (_signed_scale(values), SIGNED_COLORS) if signed else (color_scale(values), ERROR_COLORS)
-    squares, ringed, valued = ({*squares} & {*graph.names}, {*ringed} & {*graph.names}, set().union(*panels.values()))
-    named = columns == 1 or len(graph) <= FEW
+    squares, ringed = {*graph.names} & {*squares}, {*graph.names} & {*ringed}
+    valued = set().union(*panels.values())
+    at, named = layout(graph), columns == 1 or len(graph) <= FEW
     figure, axes = canvas(4.0 if len(panels) == 1 else 0.4 + 0.75 * WIDTH / columns, len(panels), columns=columns)
     for ax, (title, by_group) in zip(axes, panels.items(), strict=True):
         colors = dict.fromkeys(squares, "#ffffff") | {name: to_hex(cmap(norm(v))) for name, v in by_group.items()}
-        draw_nodes(graph, ax, colors, squares=squares, sizes=sizes, labels=named, scale=1.0 / columns)
-        for x, y in (at for name, at in layout(graph).items() if name in ringed):
+        draw_nodes(graph, ax, at, colors, squares=squares, sizes=sizes, labels=named, scale=1.0 / columns)
+        for x, y in (at[name] for name in graph.names if name in ringed):
             ax.scatter(x, y, RING / columns, "none", edgecolor=FIRM_COLOR, linewidth=1.0, ls="--", zorder=5)
         ax.set_title(title, fontsize=9)
     color_bar(figure, norm, cmap, label, values, axes)

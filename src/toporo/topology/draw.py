@@ -66,7 +66,7 @@ def draw_graph(
     sizes = {plain_name(name): float(value) for name, value in (sizes or {}).items()}
     graph.require(sizes, what="sized group(s)")
     colors = dict.fromkeys(inside, TRAIN_COLOR) | dict.fromkeys(outside, TEST_COLOR)
-    draw_nodes(graph, ax, colors, squares=outside, sizes=sizes, labels=labels)
+    draw_nodes(graph, ax, layout(graph), colors, squares=outside, sizes=sizes, labels=labels)
     kinds = {
         TRAIN_COLOR: ("training groups", "o"),
         TEST_COLOR: ("test groups", "s"),
@@ -89,6 +89,7 @@ def draw_graph(
 def draw_nodes(
     graph: GroupGraph,
     ax: Axes,
+    at: Mapping[Name, Point],
     colors: Mapping[Name, str],
     *,
     squares: Collection[object] = (),
@@ -101,6 +102,7 @@ def draw_nodes(
     Parameters
     ----------
     graph, ax : the graph, and the axes, which then show it and nothing else.
+    at : places of the groups, from :func:`layout`.
     colors : by group; those without one are grey.
     squares : groups drawn as squares.
     sizes : by group; the area of a node grows with it. All are the same unless given.
@@ -111,7 +113,7 @@ def draw_nodes(
 
     from toporo.topology.labels import NodeNames
 
-    at, shares = layout(graph), graph.stability or {}
+    shares = graph.stability or {}
     if known_places(graph) and ax.get_autoscale_on() and ax.get_aspect() == "auto":  # a map has one scale
         ax.set_aspect("equal", adjustable="datalim")
     pairs = sorted(graph.edges, key=lambda pair: shares.get(pair, 0.0))  # firm ones on top
