@@ -53,7 +53,7 @@ from toporo.paper.theory.ball import BallProblem, require_signs
 from toporo.topology import GroupDiffusion, Prior
 from toporo.types import Array, Name
 
-#: Tells the test group from the training mixture.
+#: Distinguishes rows of the test group from those of the training mixture.
 CLASSIFIER = GradientBoostingClassifier(random_state=0)
 #: Parts of the rows, each held out once from the classifier.
 FOLDS = 5
@@ -76,9 +76,9 @@ class BoundBreakdown:
     weights : q, by training group.
     empirical : the q-weighted training risk.
     complexity, complexity_error : :math:`2 \hat{\mathfrak R}_q` by Monte Carlo, and its standard error.
-    distance, distance_error : total variation between test inputs and mixture as seen by a classifier, a lower bound,
-        and its standard error.
-    emd : their diffusion EMD, on a scale of its own and no part of the sum.
+    distance, distance_error : total variation between test inputs and mixture, estimated with a classifier (a lower
+        bound), and its standard error.
+    emd : their diffusion EMD, on another scale and no part of the sum.
     confidence, delta : the last term, and its probability of failure.
     chosen_complexity, chosen_confidence : the terms that hold for weights found from the same rows.
     test_risk : the true risk on the test group, which uses its labels (oracle).
@@ -228,9 +228,9 @@ def rademacher(points: Array, ball_radius: float, signs: int = 1000) -> Estimate
 
 
 def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array) -> Estimate:
-    r"""Total variation between the test inputs and the q-weighted training inputs, as seen by a classifier.
+    r"""Estimate the total variation between the test inputs and the q-weighted training inputs with a classifier.
 
-    For any rule that tells the two apart, the sum of its hit rates on both sides less one, that is
+    For any rule that distinguishes the two, the sum of its hit rates on both sides less one, that is
     :math:`2 \times` balanced accuracy :math:`- 1`, is at most the total variation. Rules are fitted with the weights
     :math:`q_e/n_e` and scored on held-out rows, every group spread over the folds. Their average is a **lower** bound
     on the total variation, up to sampling noise (the standard error), and by how much it is too low is unknown.
@@ -256,7 +256,7 @@ def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array) -> E
 
 
 def mixture_emd(problem: BallProblem, q: Array, test_inputs: Array) -> float:
-    r"""Diffusion EMD between the test group and the mixture :math:`\sum_e q_e \mu_e` on the data graph of all rows.
+    r"""Compute the diffusion EMD between the test group and the mixture :math:`\sum_e q_e \mu_e` on one data graph.
 
     Densities are linear in the measure they start from, so the mixture is treated as one group whose rows weigh
     :math:`q_e / n_e`.
@@ -281,5 +281,5 @@ def _assumptions(ball_radius: float, delta: float) -> tuple[str, ...]:
         "The total variation is estimated by a classifier (boosting), which gives a lower bound. The sum is therefore "
         "an estimate and no certificate.",
         "The complexity is a Monte Carlo mean, given with its standard error.",
-        "The diffusion EMD ranks groups by their distance; it has a scale of its own and is no part of the sum.",
+        "The diffusion EMD ranks groups by their distance; it is on another scale and no part of the sum.",
     )
