@@ -80,17 +80,17 @@ class SwadAverage:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        #: Means over the steps since the last evaluation; over those certainly in the window; and over those between
-        #: recent evaluations, which may yet be left out, with the loss at the later evaluation.
-        self._since, self._window = UniformAverage(network), UniformAverage(network)
-        self._recent: list[tuple[UniformAverage, float]] = []
+        #: Means over the steps from one evaluation to the next, with the losses at all evaluations but the coming one.
+        #: The first part of a window grows by the parts that can no longer turn out to be beyond its end.
+        self._parts = [UniformAverage(network)]
+        self._losses: list[float] = []
         self._limit = math.inf  # until the window begins
         self._over = False
 
     def step(self, network: nn.Module, done: int) -> None:
         """Add the weights after a step; ``done`` steps came before it."""
         if not self._over:
-            self._since.step(network, done)
+            self._parts[-1].step(network, done)
 
     def evaluated(self, network: nn.Module, metrics: Mapping[str, Any]) -> None:
         """Begin or end the window by the validation loss."""
@@ -101,49 +101,42 @@ class SwadAverage:
                 f"'validation_loss', found {', '.join(map(repr, metrics)) or 'nothing'}. Add it, or average from a "
                 "round on."
             )
-        if self._over or not self._since.n_averaged:
+        if self._over or not self._parts[-1].n_averaged:
             return
-        self._recent.append((self._since, loss))
-        self._since = UniformAverage(network)
+        self._parts.append(UniformAverage(network))
+        self._losses.append(loss)
         if self._limit == math.inf:
-            self._recent = self._recent[-PATIENCE_BEGIN:]
-            losses = [loss for _, loss in self._recent]
-            if len(losses) == PATIENCE_BEGIN and losses[0] == min(losses):
-                self._limit = TOLERANCE * math.fsum(losses) / PATIENCE_BEGIN
-            return
-        last = [loss for _, loss in self._recent[-PATIENCE_END:]]
-        self._over = len(last) == PATIENCE_END and min(last) > self._limit
-        certain = max(0, len(self._recent) - PATIENCE_END + (not self._over))
-        for mean, _ in self._recent[:certain]:
-            self._window.merge(mean)
-        self._recent = [] if self._over else self._recent[certain:]
+            del self._parts[: -PATIENCE_BEGIN - 1], self._losses[:-PATIENCE_BEGIN]
+            if len(self._losses) == PATIENCE_BEGIN and self._losses[0] == min(self._losses):
+                self._limit = TOLERANCE * math.fsum(self._losses) / PATIENCE_BEGIN
+        elif len(self._losses) > PATIENCE_END and min(self._losses[-PATIENCE_END:]) > self._limit:
+            self._over = True
+            del self._parts[-PATIENCE_END - 1 : -1], self._losses[-PATIENCE_END:]
+        elif len(self._losses) > PATIENCE_END:
+            self._parts[0].merge(self._parts[1])
+            del self._parts[1], self._losses[1]
 
     def mean(self) -> nn.Module | None:
         """Return a network with the mean as its weights, if the window has begun."""
         if self._limit == math.inf:
             return None
-        total = UniformAverage(self._window.module)
-        for part in (self._window, *(mean for mean, _ in self._recent)):
-            if part.n_averaged:
-                total.merge(part)
+        total = UniformAverage(self._parts[0].module)
+        for part in self._parts[:-1]:
+            total.merge(part)
         return total.module
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state as tensors."""
-        parts = {"since": self._since, "window": self._window}
-        parts |= {f"recent{number}": mean for number, (mean, _) in enumerate(self._recent)}
-        progress = [self._limit, float(self._over), *(loss for _, loss in self._recent)]
+        progress = [self._limit, float(self._over), *self._losses]
         state = {"progress": torch.tensor(progress, dtype=torch.float64)}
-        return state | {f"{part}.{key}": value for part in parts for key, value in parts[part].state_dict().items()}
+        for number, part in enumerate(self._parts):
+            state |= {f"part{number}.{key}": value for key, value in part.state_dict().items()}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-
-        def part(name: str) -> UniformAverage:
-            mean = UniformAverage(self._window.module)
-            mean.load_state_dict({key: state[f"{name}.{key}"] for key in mean.state_dict()})
-            return mean
-
-        self._limit, over, *losses = state["progress"].tolist()
-        self._over, self._since, self._window = bool(over), part("since"), part("window")
-        self._recent = [(part(f"recent{number}"), loss) for number, loss in enumerate(losses)]
+        """Restore the result of :meth:`state_dict`."""
+        self._limit, over, *self._losses = state["progress"].tolist()
+        self._over, network = bool(over), self._parts[-1].module
+        self._parts = [UniformAverage(network) for _ in range(len(self._losses) + 1)]
+        for number, part in enumerate(self._parts):
+            part.load_state_dict({key: state[f"part{number}.{key}"] for key in part.state_dict()})
