@@ -36,7 +36,7 @@ def series(coefficients: np.ndarray) -> np.ndarray:
 def test_coefficients_are_exact_where_nothing_is_cut() -> None:
     """x = T_1, x^2 = (1 + T_2) / 2, x^4 = (3 + 4 T_2 + T_4) / 8."""
     expected = [[0, 1, 0, 0, 0], [1 / 2, 0, 1 / 2, 0, 0], [3 / 8, 0, 1 / 2, 0, 1 / 8]]
-    np.testing.assert_allclose(dyadic_coefficients(2, 1e-9), expected, rtol=1e-14)
+    np.testing.assert_allclose(dyadic_coefficients(2), expected, rtol=1e-14)
 
 
 # ---------------------------------------------------------------------- filters

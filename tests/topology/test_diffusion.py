@@ -115,17 +115,6 @@ def test_agrees_with_repeated_squaring(kernel: str, scales: int, alpha: float) -
     assert_close(found, oracle(build(points, 1.2, neighbors=6), labels, scales, alpha))
 
 
-def test_two_points_by_hand() -> None:
-    """P = [[1, c], [c, 1]] / (1 + c) has eigenvalue x = (1 - c) / (1 + c) on (1, -1): ||mu_a^t - mu_b^t|| = 2 x^t."""
-    c, scales, alpha = 0.1, 6, 0.5
-    x = (1 - c) / (1 + c)
-    by_hand = 2 * x ** (2**scales) + sum(
-        2.0 ** (-(scales - k - 1) * alpha) * 2 * (x ** (2**k) - x ** (2 ** (k + 1))) for k in range(scales)
-    )
-    found = diffusion_emd(None, ["a", "b"], affinity=[[1, c], [c, 1]], scales=scales, alpha=alpha)
-    assert found.between("a", "b") == pytest.approx(by_hand, rel=1e-6)
-
-
 @quick
 @given(
     hnp.arrays(float, (7, 7), elements=st.floats(0, 1)), st.integers(1, 10), st.sampled_from([1e-1, 1e-3, 1e-5, 1e-7])

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import settings
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
@@ -34,10 +33,6 @@ KINDS = [
     pytest.param("triton", True, "cuda", id="triton", marks=needs_cuda),
 ]
 ON_CPU = [kind for kind in KINDS if kind.id in ("scipy sparse", "numba")]
-
-
-#: Engines on the CPU that are here.
-CPU_ENGINES = [name for name in ("scipy", "torch", "numba") if installed(name)]
 
 
 def make_operator(n: int, as_sparse: bool = True, seed: int = 0, reach: int = 6) -> DiffusionOperator:
@@ -107,15 +102,6 @@ def test_one_filter_of_any_order(name: str, as_sparse: bool, device: str, length
     operator, measures, rows = make_operator(50, as_sparse), make_measures(50, 3), make_rows([length])
     found = make_engine(name, operator, device, 0.0).fields(measures, rows, nothing)
     np.testing.assert_allclose(plain(found), reference(operator, measures, rows), rtol=0, atol=1e-13)
-
-
-@quick
-@given(st.lists(st.integers(1, 15), min_size=1, max_size=6), st.integers(0, 99), st.sampled_from(CPU_ENGINES))
-def test_filters_of_different_orders_side_by_side(lengths: list[int], seed: int, name: str) -> None:
-    operator, measures, rows = make_operator(40, seed=seed), make_measures(40, 3, seed), make_rows(lengths, seed)
-    found = plain(make_engine(name, operator, "cpu", 0.0).fields(measures, rows, nothing))
-    for k, expected in enumerate(reference(operator, measures, rows)):
-        np.testing.assert_allclose(found[k], expected, rtol=0, atol=1e-13, err_msg=f"filter {k} of {lengths}")
 
 
 # ---------------------------------------------------------------------- distances

@@ -153,24 +153,6 @@ def test_subgraph_keeps_origin_and_positions_and_an_edge_needs_both_its_groups()
         graph.replace(edges={("a", "z"): 1.0})
 
 
-@quick
-@given(graphs())
-def test_components_are_those_of_networkx_largest_first(graph: GroupGraph) -> None:
-    parts = graph.components()
-    assert {frozenset(part) for part in parts} == set(map(frozenset, nx.connected_components(graph.to_networkx())))
-    assert parts == sorted(parts, key=lambda part: (-len(part), part))
-    assert all(list(part) == sorted(part) for part in parts)
-
-
-@quick
-@given(graphs(min_nodes=2), st.data())
-def test_subgraph_keeps_exactly_the_edges_inside(graph: GroupGraph, data: Any) -> None:
-    kept = data.draw(st.sets(st.sampled_from(graph.names), min_size=1))
-    part = graph.subgraph(kept)
-    assert GroupGraph.from_networkx(graph.to_networkx().subgraph(kept)) == part
-    assert set(part.names) == kept
-
-
 # ---------------------------------------------------------------------- resamples
 
 DRAWS = [{("NY", "PA"): 1.5, ("OH", "PA"): 2.0}, {("NY", "PA"): 1.25, ("IN", "OH"): 3.0, ("IN", "NY"): 1.0}]

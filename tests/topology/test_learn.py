@@ -80,27 +80,6 @@ def test_cuts_by_hand(settings: dict[str, Any], kept: str) -> None:
 
 
 @quick
-@given(random_distances(), st.floats(1, 100))
-def test_percentile_is_of_the_whole_flattened_matrix(given_distances: GroupDistances, percentile: float) -> None:
-    """The published rule: the zero diagonal and both triangles count."""
-    matrix = given_distances.matrix
-    bound = np.percentile(matrix.flatten(), percentile)
-    graph = quiet_cut(given_distances, "percentile", percentile=percentile)
-    expected = np.where((matrix < bound) & (matrix > 0), matrix, 0.0)
-    np.testing.assert_array_equal(nx.to_numpy_array(graph.to_networkx()), expected)
-
-
-@quick
-@given(random_distances(), st.integers(1, 4))
-def test_knn_keeps_what_is_near_from_either_side(given_distances: GroupDistances, k: int) -> None:
-    matrix = given_distances.matrix
-    rank = matrix.argsort(axis=1).argsort(axis=1)  # 0 is the group itself
-    near = (rank >= 1) & (rank <= k)
-    graph = quiet_cut(given_distances, "knn", nearest_groups=k)
-    np.testing.assert_array_equal(nx.to_numpy_array(graph.to_networkx(), weight=None), near | near.T)
-
-
-@quick
 @given(random_distances(), st.integers(1, 4))
 def test_mst_knn_is_connected_and_unites_tree_and_neighbours(given_distances: GroupDistances, k: int) -> None:
     tree = nx.minimum_spanning_tree(nx.from_numpy_array(given_distances.matrix))
@@ -354,11 +333,6 @@ def test_bad_test_rows(changes: dict[str, Any], error: type[Exception], message:
     arguments = {"features": x, "groups": g, "test_features": np.zeros((2, 2)), "test_groups": list("xy")} | changes
     with pytest.raises(error, match=message):
         learn_topology(**arguments)
-
-
-def test_one_group_cannot_be_a_topology() -> None:
-    with pytest.raises(DataError, match="only one group, 'a'"):
-        learn_topology(*points(1))
 
 
 def test_stability_does_not_depend_on_the_order_of_the_rows() -> None:

@@ -21,31 +21,26 @@ from toporo.types import Array
 FINEST_TAIL = 1e-17
 
 
-def dyadic_coefficients(scales: int, tail: float) -> Array:
-    r"""Compute Chebyshev coefficients of :math:`x^{2^k}`, k = 0 … scales, as rows cut where every row's tail is small.
+def dyadic_coefficients(scales: int) -> Array:
+    r"""Compute Chebyshev coefficients of :math:`x^{2^k}`, k = 0 … scales, as rows, as far as float64 sees them.
 
     For N of the same parity as j, :math:`x^N = \sum_j 2^{1-N} \binom{N}{(N-j)/2} T_j(x)` (half of that for j = 0), that
-    is, twice a binomial probability. The sum of the coefficients left out bounds the error on [-1, 1].
+    is, twice a binomial probability. The sum of the coefficients left out, at most :data:`FINEST_TAIL`, bounds the error
+    on [-1, 1].
 
-    >>> dyadic_coefficients(1, 1e-9)  # x = T_1 and x^2 = 1/2 + T_2 / 2
+    >>> dyadic_coefficients(1)  # x = T_1 and x^2 = 1/2 + T_2 / 2
     array([[0. , 1. , 0. ],
            [0.5, 0. , 0.5]])
     """
     rows = []
-    for k in range(scales + 1):
-        power = 2**k
-        order = np.arange(power % 2, power + 1, 2)
-        values = 2.0 * binom.pmf((power - order) // 2, power, 0.5)
-        if order[0] == 0:
-            values[0] /= 2.0
-        kept = int((_tail_sums(values) > tail).sum())
-        row = np.zeros(int(order[kept - 1]) + 1)
-        row[order[:kept]] = values[:kept]
-        rows.append(row)
-    coefficients = np.zeros((scales + 1, max(len(row) for row in rows)))
-    for k, row in enumerate(rows):
-        coefficients[k, : len(row)] = row
-    return coefficients
+    for power in 2 ** np.arange(scales + 1):
+        order = np.arange(power + 1)
+        values = 2.0 * binom.pmf((power - order) // 2, power, 0.5) * (order % 2 == power % 2)
+        values[0] /= 2.0
+        tails = np.cumsum(values[::-1])[::-1]
+        rows.append(values[: int((tails > FINEST_TAIL).sum())])
+    longest = max(map(len, rows))
+    return np.array([np.pad(row, (0, longest - len(row))) for row in rows])
 
 
 @dataclass(frozen=True)
@@ -89,15 +84,10 @@ class DyadicFilters:
 
 @cache
 def _table(scales: int) -> Array:
-    powers = dyadic_coefficients(scales, FINEST_TAIL)
+    powers = dyadic_coefficients(scales)
     table = np.concatenate([np.diff(powers, axis=0), powers[-1:]])
     table.flags.writeable = False
     return table
-
-
-def _tail_sums(values: Array) -> Array:
-    """Sum the values from each position on."""
-    return np.asarray(np.cumsum(values[::-1])[::-1])
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Engine:
         fields = self._zeros(len(rows), *older.shape)
         for field, row in zip(fields, rows, strict=True):
             if len(row) > 1 and row[1] != 0.0:
-                field += float(row[1]) * newer
+                self._add(field, float(row[1]), newer)
         schedule = Schedule.of(rows)
         advance = self._advance(schedule, fields)
         for j in range(2, schedule.order + 1):
@@ -89,15 +89,20 @@ class Engine:
         product *= 2.0
         np.subtract(product, older, out=older)
 
+    def _add(self, field: Any, factor: float, term: Any) -> None:
+        """Add a multiple of a term to a field."""
+        for start in range(0, len(term), CHUNK):  # what is multiplied stays in the cache
+            field[start : start + CHUNK] += factor * term[start : start + CHUNK]
+
     def _advance(self, schedule: Schedule, fields: Any) -> Advance:
         """Return the step that replaces T_{j-2} by T_j and adds both to the filters where they are due."""
 
         def advance(j: int, older: Any, newer: Any) -> None:
             due = slice(schedule.starts[j], schedule.starts[j + 1])
             for k, before in zip(schedule.use[due], schedule.before[due], strict=True):
-                fields[k] += float(before) * older
+                self._add(fields[k], float(before), older)
             self._replace(older, newer)
             for k, after in zip(schedule.use[due], schedule.after[due], strict=True):
-                fields[k] += float(after) * older
+                self._add(fields[k], float(after), older)
 
         return advance

@@ -65,8 +65,8 @@ class DiffusionOperator:
         degree = np.asarray(matrix @ w).ravel()
         if (degree <= 0).any():
             raise DataError(
-                f"{int((degree <= 0).sum())} point(s) have no affinity to any point, themselves included "
-                f"(first: {int(np.argmax(degree <= 0))}). Use a larger sigma or more neighbours."
+                f"{int((degree <= 0).sum())} point(s) have no affinity to any point, themselves included (first: "
+                f"{int(np.argmax(degree <= 0))}). Leave them out, or give each an affinity to itself."
             )
         matrix = _scale(_without_negligible(matrix, degree), 1.0 / degree)
         density = np.asarray(matrix @ w).ravel()
@@ -117,16 +117,11 @@ def reordered(kernel: Kernel, points: Array | None = None) -> tuple[Kernel, Orde
         order = locality_order(points)
     else:
         order = np.asarray(reverse_cuthill_mckee(sparse.csr_matrix(kernel), symmetric_mode=True), dtype=np.intp)
-    return permuted(kernel, order), order
-
-
-def permuted(matrix: sparse.csr_array, order: Order) -> sparse.csr_array:
-    """Permute rows and columns of a CSR matrix; indices are sorted."""
-    rows = matrix[order]
-    rows.indices = np.argsort(order).astype(matrix.indices.dtype)[rows.indices]
+    rows = kernel[order]
+    rows.indices = np.argsort(order).astype(rows.indices.dtype)[rows.indices]
     rows.has_sorted_indices = False
     rows.sort_indices()
-    return rows
+    return rows, order
 
 
 def check_kernel(kernel: Any) -> Kernel:
@@ -151,24 +146,13 @@ def check_kernel(kernel: Any) -> Kernel:
         raise DataError("the affinity holds NaN or infinite entries.")
     if (values < 0).any():
         raise DataError(f"the affinity holds negative entries (smallest: {values.min():g}); affinities are ≥ 0.")
-    alone = np.diff(matrix.indptr) == 0 if sparse.issparse(matrix) else ~(matrix > 0).any(axis=1)
-    if alone.any():
-        raise DataError(
-            f"{int(alone.sum())} point(s) have no affinity to any point, themselves included (first: "
-            f"{int(np.argmax(alone))}). Leave them out, or give each an affinity to itself."
-        )
     difference = abs(matrix - matrix.T)
-    asymmetry = float(difference.max())
-    if asymmetry > 0 and float((difference - 1e-10 * _larger(matrix)).max()) > 0:
+    if float((difference - 1e-10 * (matrix + matrix.T)).max()) > 0:
         raise DataError(
-            f"the affinity is not symmetric (largest difference: {asymmetry:g}); symmetrise first, e.g. (K + K.T) / 2."
+            f"the affinity is not symmetric (largest difference: {float(difference.max()):g}); symmetrise first, e.g. "
+            "(K + K.T) / 2."
         )
     return matrix
-
-
-def _larger(matrix: Kernel) -> Kernel:
-    """Return the entrywise maximum of a matrix and its transpose."""
-    return matrix.maximum(matrix.T) if sparse.issparse(matrix) else np.maximum(matrix, matrix.T)
 
 
 def _scale(matrix: Kernel, factors: Array) -> Kernel:

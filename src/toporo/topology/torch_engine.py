@@ -55,3 +55,6 @@ class TorchEngine(Engine):
 
     def _replace(self, older: Any, newer: Any) -> None:
         older.addmm_(self._matrix, newer, beta=-1.0, alpha=2.0)
+
+    def _add(self, field: torch.Tensor, factor: float, term: torch.Tensor) -> None:
+        field.add_(term, alpha=factor)
