@@ -25,8 +25,8 @@ def dyadic_coefficients(scales: int) -> Array:
     r"""Compute Chebyshev coefficients of :math:`x^{2^k}`, k = 0 … scales, as rows, as far as float64 sees them.
 
     For N of the same parity as j, :math:`x^N = \sum_j 2^{1-N} \binom{N}{(N-j)/2} T_j(x)` (half of that for j = 0), that
-    is, twice a binomial probability. The sum of the coefficients left out, at most :data:`FINEST_TAIL`, bounds the error
-    on [-1, 1].
+    is, twice a binomial probability. The sum of the coefficients left out, at most :data:`FINEST_TAIL`, bounds the
+    error on [-1, 1].
 
     >>> dyadic_coefficients(1)  # x = T_1 and x^2 = 1/2 + T_2 / 2
     array([[0. , 1. , 0. ],

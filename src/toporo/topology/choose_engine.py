@@ -13,7 +13,7 @@ from toporo.topology.operator import DiffusionOperator
 ENGINES = ("auto", "numba", "scipy", "torch", "triton")
 #: Multiplications from which on compiling (numba) or moving to a GPU is worth its time.
 LARGE_WORK = 2e9
-#: How to get what an engine needs.
+#: Advice for engines that are not installed.
 INSTALL = {
     "numba": "pip install 'toporo[fast]'",
     "torch": "pip install torch",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -11,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from toporo.checks import one_of
 from toporo.errors import DataError, GroupMismatchError, listed, warn
 from toporo.groups import GroupIds
 from toporo.machine import one_thread
@@ -22,9 +20,7 @@ from toporo.types import Array
 
 PointIndices: TypeAlias = npt.NDArray[np.intp]
 
-#: Up to this many points ``kernel="auto"`` takes the dense kernel of the paper, beyond it the kNN kernel.
-DENSE_LIMIT = 2000
-#: What to do about a data graph in pieces, by kernel. Commands that only learn a graph on the way lack these settings.
+#: Advice about a data graph in pieces, by kernel. Commands that only learn a graph on the way lack these settings.
 PIECES_ADVICE = {
     "dense": "a larger sigma (toporo topology --sigma; --graph of other commands takes the graph that it writes).",
     "knn": "more neighbours or kernel='dense' (toporo topology --neighbors or --kernel dense; --graph of other "
@@ -88,7 +84,7 @@ class DataGraph:
         if points is not None and len(points) != matrix.shape[0]:
             raise DataError(f"features have {len(points)} rows, the affinity {matrix.shape[0]}: they must agree.")
         matrix, order = reordered(matrix, points)
-        with nullcontext() if sparse.issparse(matrix) else one_thread():
+        with one_thread():
             operator = DiffusionOperator.from_kernel(matrix, checked=True)
         point_of_row = np.arange(len(operator)) if order is None else np.argsort(order)
         return cls(operator, ids, point_of_row, {"kernel": "given"})
@@ -176,12 +172,6 @@ def merge_points(rows: Array) -> tuple[Array, PointIndices]:
     point_of_row = np.empty(len(rows), dtype=np.intp)
     point_of_row[order] = np.cumsum(new) - 1
     return points[new], point_of_row
-
-
-def choose_kernel(kernel: str, points: int) -> str:
-    """Check the name of a kernel, and choose one for ``"auto"``."""
-    one_of(kernel, "kernel", ["auto", "dense", "knn"])
-    return kernel if kernel != "auto" else "dense" if points <= DENSE_LIMIT else "knn"
 
 
 def check_codes(points: int, ids: GroupIds) -> None:

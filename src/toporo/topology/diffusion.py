@@ -19,7 +19,6 @@ groups as fit the memory (:mod:`.memory`).
 from __future__ import annotations
 
 from collections.abc import Hashable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,17 +33,19 @@ from toporo.progress import Progress, Report
 from toporo.text import human
 from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters
 from toporo.topology.choose_engine import ENGINES, check_device, choose_device, make_engine
-from toporo.topology.data_graph import DataGraph, check_codes, choose_kernel
+from toporo.topology.data_graph import DataGraph, check_codes
 from toporo.topology.engine import Engine
 from toporo.topology.kernel import Sigma, check_features
 from toporo.topology.memory import Blocks, free_memory, graph_bytes, least_bytes, operator_bytes, plan_blocks
 from toporo.types import Array
 
-#: The coarsest diffusion time is 2^scales; beyond this nothing is left to diffuse, only memory to fill.
+#: Up to this many points ``kernel="auto"`` takes the dense kernel of the paper, beyond it the kNN kernel.
+DENSE_LIMIT = 2000
+#: The coarsest diffusion time is 2^scales; beyond this all has diffused, and more scales only take memory.
 MOST_SCALES = 20
 #: The smallest distance to expect; the first series is cut for it.
 LIKELY_SMALLEST = 0.05
-#: What float64 arithmetic leaves uncertain in a distance, by time step of the coarsest scale.
+#: Rounding error of a distance by float64 arithmetic, per time step of the coarsest scale.
 ROUNDING = 5e-17
 #: Multiplications from which on a run shows its progress unasked.
 LOG_ABOVE = 2e10
@@ -147,6 +148,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         checked = {
+            "kernel": one_of(self.kernel, "kernel", ["auto", "dense", "knn"]),
             "neighbors": whole(self.neighbors, "neighbors", 1),
             "scales": whole(self.scales, "scales", 1, MOST_SCALES, " (the paper uses 10)"),
             "alpha": positive(self.alpha, "alpha", "a positive number (the paper uses 0.5)"),
@@ -184,7 +186,7 @@ class GroupDiffusion:
         ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
         chosen = Settings(**settings)
         filters = DyadicFilters(chosen.scales, chosen.alpha)
-        kernel = choose_kernel(chosen.kernel, len(ids))
+        kernel = chosen.kernel if chosen.kernel != "auto" else "dense" if len(ids) <= DENSE_LIMIT else "knn"
         if affinity is not None:
             graph = DataGraph.from_affinity(affinity, ids, features)
         elif features is not None:
@@ -217,7 +219,7 @@ class GroupDiffusion:
         allowance = tol * LIKELY_SMALLEST / spread
         while True:
             rows, missing = self.filters.truncated(allowance)
-            with nullcontext() if self.graph.operator.is_sparse else one_thread():
+            with one_thread():  # several would change the order of sums
                 matrix = self._run(measures, rows)
             error = spread * missing
             if not np.isfinite(matrix).all():
@@ -247,9 +249,11 @@ class GroupDiffusion:
         show = progress if large or callable(progress) else progress or False
         with Progress("diffusion EMD", passes * max(2, max(map(len, rows)) - 1), show) as bar:
             if large:
+                slow = self.engine.name == "scipy" and self.graph.operator.is_sparse
                 bar.say(
                     f"diffusion EMD: {len(self.graph.operator)} points, {m} groups, on {self.engine.device} "
                     f"({self.engine.name}); about {human(peak)} at the peak"
+                    + ("; several times as fast with numba: pip install 'toporo[fast]'" if slow else "")
                 )
 
             def fields(start: int) -> tuple[slice, Any]:

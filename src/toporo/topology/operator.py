@@ -147,7 +147,7 @@ def check_kernel(kernel: Any) -> Kernel:
     if (values < 0).any():
         raise DataError(f"the affinity holds negative entries (smallest: {values.min():g}); affinities are ≥ 0.")
     difference = abs(matrix - matrix.T)
-    if float((difference - 1e-10 * (matrix + matrix.T)).max()) > 0:
+    if float((difference - 1e-10 * matrix - 1e-10 * matrix.T).max()) > 0:
         raise DataError(
             f"the affinity is not symmetric (largest difference: {float(difference.max()):g}); symmetrise first, e.g. "
             "(K + K.T) / 2."
