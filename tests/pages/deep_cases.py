@@ -118,7 +118,7 @@ def image_outcome(
 ) -> Results:
     protocol = BENCHMARKS["pacs"].protocol
     benchmarks = {domain: image_benchmark(domain) for domain in domains}
-    jobs, records = [], []
+    records = []
     for domain, benchmark in benchmarks.items():
         (variant,) = BENCHMARKS["pacs"].get_variants(test=domain)
         for method in protocol.get_methods(methods):
@@ -131,8 +131,7 @@ def image_outcome(
                 }
                 samples = image_samples(benchmark, method.name)
                 records.append(record(job, benchmark, test=test, validation=0.95, metrics=metrics, samples=samples))
-                jobs.append(job)
-    return Results(protocol, make_rows(protocol, records), {}, benchmarks, records, jobs)
+    return Results(protocol, make_rows(protocol, records), {}, benchmarks, records)
 
 
 def image_samples(benchmark: BenchmarkData, method: str) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def flood_outcome(
 ) -> Results:
     protocol = BENCHMARKS["sen1floods11"].protocol
     benchmarks = {event: flood_benchmark(event) for event in events}
-    jobs, records = [], []
+    records = []
     for event, benchmark in benchmarks.items():
         (variant,) = BENCHMARKS["sen1floods11"].get_variants(test=event)
         rows = [i for i, chip in enumerate(benchmark.store.chips) if chip.startswith(event)]  # type: ignore[union-attr]
@@ -219,11 +218,10 @@ def flood_outcome(
                 records.append(
                     record(job, benchmark, test=test, validation=test + 0.05, metrics=metrics, samples=samples)
                 )
-                jobs.append(job)
-                path = Store(out).path(job, "safetensors")
+                path = Store(out).path(job.key, "safetensors")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 save_file({"sample.water": water}, path)
-    return Results(protocol, make_rows(protocol, records), {}, benchmarks, records, jobs, store=Store(out))
+    return Results(protocol, make_rows(protocol, records), {}, benchmarks, records, store=Store(out))
 
 
 def only(outcome: Results, *methods: str) -> Results:
@@ -232,5 +230,4 @@ def only(outcome: Results, *methods: str) -> Results:
         outcome,
         rows=[row for row in outcome.rows if row.method in methods],
         records=[record for record in outcome.records if record["method"] in methods],
-        runs=[job for job in outcome.runs if job.method.name in methods],
     )

@@ -32,6 +32,23 @@ CHOICES = VisionChoices(
 FLOODS = VisionChoices(device="cpu", network="unet", steps=3, evaluate_every=2, per_group=2, size=16, keep_models=True)
 
 
+class Found:
+    """Reports progress, and checks how many runs were done before."""
+
+    def __init__(self, expected: int) -> None:
+        self.expected, self.calls = expected, list[int]()
+
+    def __call__(self, done: int, *_: object) -> None:
+        self.calls.append(done)
+
+    def __enter__(self) -> Found:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is None:
+            assert self.calls[0] == self.expected
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, no_data: None) -> Protocol:
     """DG-15 with four epochs, registered under its own name."""

@@ -42,7 +42,7 @@ with Claims(Path(sys.argv[1])) as claims:
 @pytest.mark.slow
 def test_a_run_of_another_process_is_waited_for_and_taken_over_when_that_dies(small: Protocol, tmp_path: Path) -> None:
     whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["erm", "sd"])
-    command = [sys.executable, "-c", HOLD, tmp_path / "out/runs", whole.runs[0].key]
+    command = [sys.executable, "-c", HOLD, tmp_path / "out/runs", whole.records[0]["key"]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
@@ -91,7 +91,7 @@ def test_two_processes_on_one_store_share_the_work(small: Protocol, tmp_path: Pa
     sweep(tmp_path / "out", ran)
     other.join(120)
     assert other.exitcode == 0
-    runs = [ran.get(timeout=60) for _ in range(1 + len(whole.runs))]
+    runs = [ran.get(timeout=60) for _ in range(1 + len(whole.records))]
     assert ran.empty()
-    assert sorted(runs) == sorted(["ready", *(str(run) for run in whole.runs)])
+    assert sorted(runs) == sorted(["ready", *(f"{one['method']} seed {one['seed']}" for one in whole.records)])
     assert table(tmp_path / "out") == table(tmp_path / "whole")

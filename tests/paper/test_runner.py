@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.paper.conftest import Found
 from tests.test_cluster import until
 from toporo.errors import (
     DataError,
@@ -59,15 +60,16 @@ def test_every_method_runs_once_and_every_row_says_what_it_saw(
         assert row["paper"] == small.paper("", row["method"], row["metric"])
     assert [row.__dict__ for row in Results.read(tmp_path / "results.json").rows] == rows
     assert make_rows(outcome.protocol, outcome.records[::-1]) == outcome.rows
-    assert outcome.resumed == 0
     before = (tmp_path / "results.json").read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(fits, "fit", lambda *a, **k: pytest.fail("trained again"))
-        assert reproduce("dg15", tmp_path, seeds=2).resumed == len(outcome.records)
+        with Found(len(outcome.records)) as progress:
+            reproduce("dg15", tmp_path, seeds=2, progress=progress)
     assert (tmp_path / "results.json").read_bytes() == before
-    model = Store(tmp_path).path(outcome.runs[0], "safetensors")
+    model = Store(tmp_path).path(outcome.records[0]["key"], "safetensors")
     model.unlink()
-    assert reproduce("dg15", tmp_path, seeds=2).resumed == len(outcome.records) - 1
+    with Found(len(outcome.records) - 1) as progress:
+        reproduce("dg15", tmp_path, seeds=2, progress=progress)
     assert model.is_file(), "a lost model is trained again"
 
 
@@ -151,14 +153,13 @@ def test_a_damaged_run_is_set_aside_and_repeated(
 ) -> None:
     first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
     results = (tmp_path / "results.json").read_bytes()
-    path = Store(tmp_path).path(first.runs[0], which)
+    path = Store(tmp_path).path(first.records[0]["key"], which)
     earlier = path.with_name(f"{path.name}.damaged")
     earlier.write_text("of another day")
     path.write_bytes(how(path.read_bytes()))
     damaged = path.read_bytes()
     with pytest.warns(TopoRoWarning, match=rf"{re.escape(path.name)} is .* set aside as {re.escape(earlier.name)}1"):
         again = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
-    assert again.resumed == 0
     assert again.records == first.records
     assert (tmp_path / "results.json").read_bytes() == results
     assert earlier.read_text() == "of another day"
@@ -186,8 +187,8 @@ def test_a_checkpoint_may_vanish_while_it_is_looked_at(
     small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another command on this folder has just finished the run."""
-    run = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["erm"]).runs[0]
-    checkpoint = Store(tmp_path).path(run, "main.checkpoint")
+    records = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["erm"]).records
+    checkpoint = Store(tmp_path).path(records[0]["key"], "main.checkpoint")
     checkpoint.parent.mkdir()
     checkpoint.touch()
 
@@ -196,12 +197,12 @@ def test_a_checkpoint_may_vanish_while_it_is_looked_at(
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(runner, "read_checkpoint", read)
-    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).runs == [run]
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).records == records
 
 
 def test_a_model_that_is_damaged_before_the_report_is_an_error(small: Protocol, tmp_path: Path) -> None:
     outcome = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
-    Store(tmp_path).path(outcome.runs[0], "safetensors").write_bytes(b"")
+    Store(tmp_path).path(outcome.records[0]["key"], "safetensors").write_bytes(b"")
     with pytest.raises(DataError, match=r"erm-s0-.* is damaged \(.*\): run it again"):
         write_report(outcome, tmp_path)
 

@@ -19,7 +19,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.paper.conftest import CHOICES, FLOODS, Trainings
+from tests.paper.conftest import CHOICES, FLOODS, Found, Trainings
 from tests.paper.small_network import SmallNet
 from tests.paper.tiny_floods import chip_names, make_chip, write_chip, write_floods
 from tests.paper.tiny_images import write_tiny
@@ -31,7 +31,7 @@ from toporo.paper.domainbed import SPECS
 from toporo.paper.image_fits import standardize
 from toporo.paper.results import AVERAGE, Results
 from toporo.paper.runner import reproduce
-from toporo.paper.runs import Run, Store
+from toporo.paper.runs import Store
 from toporo.paper.sen1floods11 import validation_rows
 from toporo.paper.sentences import caption
 from toporo.paper.vision import VisionChoices, settle
@@ -54,19 +54,15 @@ def _small() -> Iterator[None]:
         yield
 
 
-def record_of(done: Trainings, method: str, seed: int, variant: str) -> tuple[Run, dict[str, Any]]:
-    found = [
-        (job, record)
-        for job, record in zip(done.outcome.runs, done.outcome.records, strict=True)
-        if (job.method.name, job.seed, job.variant) == (method, seed, variant)
-    ]
-    (one,) = found
+def record_of(done: Trainings, method: str, seed: int, variant: str) -> dict[str, Any]:
+    wanted = (method, seed, variant)
+    (one,) = (r for r in done.outcome.records if (r["method"], r["seed"], r["variant"]) == wanted)
     return one
 
 
-def stored_network(job: Run, out: Path, network: nn.Module) -> nn.Module:
+def stored_network(record: dict[str, Any], out: Path, network: nn.Module) -> nn.Module:
     """The network with what was stored of it, and nothing else."""
-    tensors = {k: v for k, v in load_file(model_of(job, out)).items() if not k.startswith("sample.")}
+    tensors = {k: v for k, v in load_file(model_of(record, out)).items() if not k.startswith("sample.")}
     network.load_state_dict(tensors)
     return network.eval()
 
@@ -75,9 +71,9 @@ def pixels(store: ImageStore, rows: np.ndarray) -> torch.Tensor:
     return torch.as_tensor(store.images[rows]).permute(0, 3, 1, 2).float() / 255
 
 
-def model_of(run: Run, out: Path) -> Path:
+def model_of(record: dict[str, Any], out: Path) -> Path:
     """The file with a run's model."""
-    return Store(out).path(run, "safetensors")
+    return Store(out).path(record["key"], "safetensors")
 
 
 def without_time(record: dict[str, Any]) -> dict[str, Any]:
@@ -88,13 +84,13 @@ def without_time(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_each_domain_is_tested_in_turn_and_the_others_are_trained_on(pacs: Trainings) -> None:
-    jobs = pacs.outcome.runs
-    assert list(dict.fromkeys(job.variant for job in jobs)) == list(DOMAINS)
-    # In order of the jobs; the topology of TRO-data comes from the stored ERM run and needs no training.
-    assert len(pacs.rows) == len(jobs) == 4 * (6 * 2 + 2)
-    for job, rows in zip(jobs, pacs.rows, strict=True):
-        assert set(rows.groups) == set(DOMAINS) - {job.variant}
-        store = pacs.outcome.data[job.variant].store
+    records = pacs.outcome.records
+    assert list(dict.fromkeys(record["variant"] for record in records)) == list(DOMAINS)
+    # In order of the runs; the topology of TRO-data comes from the stored ERM run and needs no training.
+    assert len(pacs.rows) == len(records) == 4 * (6 * 2 + 2)
+    for record, rows in zip(records, pacs.rows, strict=True):
+        assert set(rows.groups) == set(DOMAINS) - {record["variant"]}
+        store = pacs.outcome.data[record["variant"]].store
         assert isinstance(store, ImageStore)
         assert {store.names[row].split("/")[0] for row in rows.x} == set(rows.groups)
 
@@ -114,10 +110,10 @@ def test_nothing_of_the_test_domain_gets_into_a_network(pacs: Trainings, tmp_pat
         "pacs", tmp_path / "out", seeds=1, methods=["erm", "tro-data"], data=tmp_path / "data", vision=CHOICES,
         test="sketch",
     )  # fmt: skip
-    for job, record in zip(again.runs, again.records, strict=True):
-        before, expected = record_of(pacs, job.method.name, 0, "sketch")
-        assert job.key != before.key
-        assert model_of(job, tmp_path / "out").read_bytes() == model_of(before, pacs.out).read_bytes()
+    for record in again.records:
+        expected = record_of(pacs, record["method"], 0, "sketch")
+        assert record["key"] != expected["key"]
+        assert model_of(record, tmp_path / "out").read_bytes() == model_of(expected, pacs.out).read_bytes()
         assert record["prior"] == expected["prior"]
         chosen = [[epoch["metrics"]["validation"] for epoch in one["history"]] for one in (record, expected)]
         assert chosen[0] == chosen[1]
@@ -142,10 +138,10 @@ def test_nothing_of_the_test_event_or_of_bolivia_gets_into_a_network(
         vision=FLOODS,
         test=test,
     )
-    before, expected = record_of(floods, "tro-data", 0, test)
-    assert again.runs[0].key != before.key
-    assert again.records[0]["prior"] == expected["prior"]
-    found, wanted = (load_file(p) for p in (model_of(again.runs[0], tmp_path / "out"), model_of(before, floods.out)))
+    (record,), expected = again.records, record_of(floods, "tro-data", 0, test)
+    assert record["key"] != expected["key"]
+    assert record["prior"] == expected["prior"]
+    found, wanted = (load_file(p) for p in (model_of(record, tmp_path / "out"), model_of(expected, floods.out)))
     assert set(found) == set(wanted)
     for name, value in found.items():
         if name != "sample.water":
@@ -158,8 +154,8 @@ def test_nothing_of_the_test_event_or_of_bolivia_gets_into_a_network(
 def test_tro_data_has_the_topology_of_the_erm_network_of_its_seed(pacs: Trainings) -> None:
     """Computed again, from the stored ERM network and the images it was trained on."""
     for seed in (0, 1):
-        erm, _ = record_of(pacs, "erm", seed, "photo")
-        _, record = record_of(pacs, "tro-data", seed, "photo")
+        erm = record_of(pacs, "erm", seed, "photo")
+        record = record_of(pacs, "tro-data", seed, "photo")
         benchmark = pacs.outcome.data["photo"]
         assert isinstance(benchmark.store, ImageStore)
         rows = benchmark.data.select(benchmark.train).split(0.2, seed).train
@@ -181,12 +177,13 @@ def test_tro_data_has_the_topology_of_the_erm_network_of_its_seed(pacs: Training
 
 def test_the_prior_is_the_same_whether_or_not_the_erm_run_is_there(pacs: Trainings, tmp_path: Path) -> None:
     alone = reproduce("pacs", tmp_path, seeds=1, methods=["tro-data"], data=pacs.data, vision=CHOICES, test="cartoon")
-    _, expected = record_of(pacs, "tro-data", 0, "cartoon")
+    expected = record_of(pacs, "tro-data", 0, "cartoon")
     assert without_time(alone.records[0]) == without_time(expected)
-    later = reproduce("pacs", tmp_path, seeds=1, methods=TABLE, data=pacs.data, vision=CHOICES, test="cartoon")
-    assert later.resumed == 1
+    chosen: dict[str, Any] = {"seeds": 1, "data": pacs.data, "vision": CHOICES, "test": "cartoon"}
+    with Found(1) as progress:
+        later = reproduce("pacs", tmp_path, methods=TABLE, progress=progress, **chosen)
     assert [without_time(r) for r in later.records] == [
-        without_time(record_of(pacs, method, 0, "cartoon")[1]) for method in TABLE
+        without_time(record_of(pacs, method, 0, "cartoon")) for method in TABLE
     ]
 
 
@@ -195,10 +192,10 @@ def test_the_prior_is_the_same_whether_or_not_the_erm_run_is_there(pacs: Trainin
 
 def test_accuracies_are_those_of_the_stored_network(pacs: Trainings) -> None:
     """By hand: the last evaluation is of the network that was kept."""
-    job, record = record_of(pacs, "coral", 1, "sketch")
+    record = record_of(pacs, "coral", 1, "sketch")
     benchmark = pacs.outcome.data["sketch"]
     assert isinstance(benchmark.store, ImageStore)
-    network = stored_network(job, pacs.out, SmallNet(3, channels=3, seed=99))
+    network = stored_network(record, pacs.out, SmallNet(3, channels=3, seed=99))
 
     def accuracy(rows: GroupedData) -> dict[str, float]:
         found: dict[str, list[bool]] = {}
@@ -224,13 +221,13 @@ def test_accuracies_are_those_of_the_stored_network(pacs: Trainings) -> None:
 
 
 def test_the_iou_is_that_of_the_stored_network_over_all_valid_pixels(floods: Trainings) -> None:
-    job, record = record_of(floods, "erm", 0, "India")
+    record = record_of(floods, "erm", 0, "India")
     benchmark = floods.outcome.data["India"]
     store = benchmark.store
     assert isinstance(store, TileStore)
     split = validation_rows(benchmark, 0, 0.2)
     scaled = torch.as_tensor(standardize(store.x, split.train.x))
-    network = stored_network(job, floods.out, UNet(seed=5))
+    network = stored_network(record, floods.out, UNet(seed=5))
 
     def counts(rows: GroupedData) -> tuple[int, int, int, int]:
         with torch.no_grad():
@@ -245,7 +242,7 @@ def test_the_iou_is_that_of_the_stored_network_over_all_valid_pixels(floods: Tra
     assert last["accuracy"] == pytest.approx((tp + tn) / (tp + fp + fn + tn))
     tp, fp, fn, _ = counts(split.validation)
     assert last["validation"] == pytest.approx(tp / (tp + fp + fn))
-    shown = load_file(model_of(job, floods.out))["sample.water"]
+    shown = load_file(model_of(record, floods.out))["sample.water"]
     with torch.no_grad():
         expected = network(scaled[record["samples"]["rows"]])
     assert torch.allclose(shown.float(), expected.softmax(dim=1)[:, 1], atol=1e-3)
@@ -323,7 +320,7 @@ def test_results_say_how_they_came_about(pacs: Trainings) -> None:
     assert set(used["methods"]) == {*TABLE, "irm", "tro-data-10"}
     assert about["data"] == {"size": 16, "complete": False, "source": "file", "rows": 60}
     assert about["skipped"] == {}
-    priors = [dict(record_of(pacs, "tro-data", seed, "photo")[1]["prior"]["weights"]) for seed in (0, 1)]
+    priors = [dict(record_of(pacs, "tro-data", seed, "photo")["prior"]["weights"]) for seed in (0, 1)]
     assert about["priors"]["photo"] == [pytest.approx(prior, abs=1e-4) for prior in priors]
 
 
@@ -338,7 +335,7 @@ def test_a_topology_that_was_damaged_is_learned_again(pacs: Trainings, tmp_path:
     path.write_text(re.sub(r'"edges": \[.*?\]\]', '"edges": []', path.read_text()))
     with pytest.warns(TopoRoWarning, match=r"topology\.json is .* set aside as .*\.topology\.json\.damaged"):
         outcome = reproduce("pacs", tmp_path, methods=["tro-data"], **chosen)
-    assert without_time(outcome.records[0]) == without_time(record_of(pacs, "tro-data", 0, "photo")[1])
+    assert without_time(outcome.records[0]) == without_time(record_of(pacs, "tro-data", 0, "photo"))
 
 
 def test_a_run_goes_on_from_its_checkpoint(pacs: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,20 +360,25 @@ def test_a_run_goes_on_from_its_checkpoint(pacs: Trainings, tmp_path: Path, monk
     assert len(list((tmp_path / "runs").glob("*.checkpoint"))) == 1
     outcome = reproduce("pacs", tmp_path, **chosen)
     assert len(trained) == 4 + 2
-    assert without_time(outcome.records[0]) == without_time(record_of(pacs, "erm", 0, "photo")[1])
+    assert without_time(outcome.records[0]) == without_time(record_of(pacs, "erm", 0, "photo"))
     assert list((tmp_path / "runs").glob("*.checkpoint")) == []
 
 
 def test_networks_are_made_again_where_they_are_wanted_and_were_not_kept(pacs: Trainings, tmp_path: Path) -> None:
     chosen: dict[str, Any] = {"seeds": 1, "methods": ["erm"], "data": pacs.data, "test": "photo"}
     without = reproduce("pacs", tmp_path, vision=replace(CHOICES, keep_models=False), **chosen)
-    assert load_file(model_of(without.runs[0], tmp_path)) == {}
-    kept = reproduce("pacs", tmp_path, vision=CHOICES, **chosen)
-    assert kept.resumed == 0
-    assert set(load_file(model_of(kept.runs[0], tmp_path))) == {"hidden.weight", "hidden.bias", "fc.weight", "fc.bias"}
+    assert load_file(model_of(without.records[0], tmp_path)) == {}
+    with Found(0) as progress:
+        kept = reproduce("pacs", tmp_path, vision=CHOICES, progress=progress, **chosen)
+    assert set(load_file(model_of(kept.records[0], tmp_path))) == {
+        "hidden.weight",
+        "hidden.bias",
+        "fc.weight",
+        "fc.bias",
+    }
     assert kept.rows == without.rows
-    again = reproduce("pacs", tmp_path, vision=replace(CHOICES, keep_models=False), **chosen)
-    assert again.resumed == 1, "one that was kept serves where none is wanted"
+    with Found(1) as progress:  # one that was kept serves where none is wanted
+        reproduce("pacs", tmp_path, vision=replace(CHOICES, keep_models=False), progress=progress, **chosen)
 
 
 # ---------------------------------------------------------------------- floods

@@ -387,11 +387,10 @@ def _boundaries(part: Results) -> Sections:
     points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     first = lowest_seeds(part.records)
     planes, accuracy = {}, {}
-    runs = {run.method.name: run for run in reversed(part.runs)}
     for name in SHOWN_BOUNDARIES:
-        if name in runs:
-            title = runs[name].method.title
-            planes[title] = class_probabilities(runs[name], part.loaded, part.store, points)[:, 1].reshape(GRID, GRID)
+        if name in first:
+            title = part.protocol.method(name).title
+            planes[title] = class_probabilities(part, first[name], points)[:, 1].reshape(GRID, GRID)
             accuracy[title] = 100 * first[name]["history"][-1]["metrics"]["test"]
     if not planes:
         return []

@@ -22,12 +22,13 @@ from toporo.paper.base import BENCHMARKS, ON_CPU, Benchmark, VisionChoices
 from toporo.paper.loaded import BenchmarkData, ByGroup, mean_by_group, mean_of_groups, mse_by_group
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol
+from toporo.paper.results import Results
 from toporo.paper.runs import Run, Store
 from toporo.registry import Registry
 from toporo.robust import fit_linear
 from toporo.topology import GroupGraph, Prior, learn_topology
 from toporo.training import MLP, Batches, RoundRecord, TrainingPlan, fit, outputs_of
-from toporo.types import Array, Name
+from toporo.types import Array, Name, Record
 
 #: A prior and, if it was learned, the graph behind it.
 PriorAndGraph: TypeAlias = tuple[Prior | None, GroupGraph | None]
@@ -92,7 +93,7 @@ class Assignment:
     def checkpoint(self, phase: str) -> Path:
         """Return the path of the checkpoint of a training phase; its folder exists."""
         self.store.folder.mkdir(parents=True, exist_ok=True)
-        return self.store.path(self.run, f"{phase}.checkpoint")
+        return self.store.path(self.run.key, f"{phase}.checkpoint")
 
     def shared(self, ending: str) -> Path:
         """Return the path of a file that all runs of a seed share: one of the baseline's."""
@@ -258,13 +259,14 @@ def build_model(protocol: Protocol, loaded: BenchmarkData, seed: int) -> MLP:
     return MLP(data.x.shape[1], TARGETS[protocol.task].outputs(data), protocol.hidden, seed=seed, **protocol.network)
 
 
-def class_probabilities(run: Run, loaded: BenchmarkData, store: Store, points: npt.NDArray[Any]) -> Array:
-    """Return the class probabilities of a stored network for these inputs, of shape ``(points, classes)``."""
-    model = build_model(run.protocol, loaded, run.seed)
+def class_probabilities(part: Results, record: Record, points: npt.NDArray[Any]) -> Array:
+    """Return the class probabilities of a run's network for these inputs, of shape ``(points, classes)``."""
+    model = build_model(part.protocol, part.loaded, record["seed"])
+    tensors = part.store.tensors(record["key"])
     try:
-        model.load_state_dict({name: torch.as_tensor(value) for name, value in store.tensors(run).items()})
+        model.load_state_dict({name: torch.as_tensor(value) for name, value in tensors.items()})
     except RuntimeError as error:
-        path = store.path(run, "safetensors")
+        path = part.store.path(record["key"], "safetensors")
         raise DataError(f"{path} has another network: delete it, and run again ({error}).") from None
     probabilities: Array = model(torch.as_tensor(points)).detach().softmax(dim=1).numpy()
     return probabilities

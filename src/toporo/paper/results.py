@@ -21,7 +21,7 @@ from toporo.paper.base import BENCHMARKS, Benchmark
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Metric, Protocol, Variant
-from toporo.paper.runs import Run, Store
+from toporo.paper.runs import Store
 from toporo.schema import Count, as_type
 from toporo.topology import GroupGraph, Prior
 from toporo.types import AVERAGED, Name, Record
@@ -228,7 +228,7 @@ class TopologyRuns:
 
 @dataclass(frozen=True)
 class Results:
-    """The result rows of a benchmark and, if it was run here, the data, records and runs behind them.
+    """The result rows of a benchmark and, if it was run here, the data and records behind them.
 
     Attributes
     ----------
@@ -236,8 +236,7 @@ class Results:
     rows : in the order of the tables.
     about : hardware, time and settings; empty if there is nothing to tell.
     data : by variant.
-    records, runs : in the order of the tables.
-    resumed : number of runs that were done before.
+    records : of the runs, in the order of the tables.
     store : the stored runs.
     """
 
@@ -246,8 +245,6 @@ class Results:
     about: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, BenchmarkData] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-    resumed: int = 0
     store: Store = field(default_factory=lambda: Store(Path()))
 
     @property
@@ -279,7 +276,6 @@ class Results:
                 protocol=self.protocol.for_variant(variant),
                 rows=rows,
                 records=[record for record in self.records if record["variant"] == variant.name],
-                runs=[run for run in self.runs if run.variant == variant.name],
             )
             for variant in self.protocol.variants
             if (rows := [row for row in self.rows if row.variant == variant.name])

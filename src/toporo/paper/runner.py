@@ -105,17 +105,16 @@ def reproduce(
     for remark in benchmark.remarks(list(loaded.values())):
         say(remark)
     runs = _make_runs(settled, loaded, chosen, seeds)
-    by_key, resumed = runner.do(runs, loaded.values())
+    by_key = runner.do(runs, loaded.values())
     for run in runs:
         if (message := by_key[run.key].get("diverged")) is not None:
             raise DivergedError(f"{run}: {message}")
-    done = [(run, by_key[run.key]) for run in runs]
-    done += _stored_runs(settled, loaded, store, {method.name for method in chosen})
-    runs, records = [run for run, _ in done], [record for _, record in done]
+    records = [by_key[run.key] for run in runs]
+    records += _stored_records(settled, loaded, store, {method.name for method in chosen})
     about = {} if benchmark.protocol is BENCHMARKS[name].protocol else {"protocol": protocol}
     if benchmark.vision is not None:
         about |= images.describe(benchmark, settled, records, list(loaded.values()), skipped)
-    results = Results(settled, make_rows(settled, records), about, loaded, records, runs, resumed, store)
+    results = Results(settled, make_rows(settled, records), about, loaded, records, store)
     results.write(Path(out, "results.json"))
     return results
 
@@ -133,14 +132,14 @@ def _make_runs(
     ]
 
 
-def _stored_runs(
+def _stored_records(
     settled: Protocol, loaded: Mapping[str, BenchmarkData], store: Store, excluded: Set[str]
-) -> Iterator[tuple[Run, Record]]:
-    """Yield stored runs of other methods with the same settings and data, from seed 0 on."""
+) -> Iterator[Record]:
+    """Yield stored records of other methods with the same settings and data, from seed 0 on."""
     others = [method for method in settled.get_methods() if method.name not in excluded]
     for run in _make_runs(settled, loaded, others, 1):
-        while (record := store.read(run)) is not None and not record.get("diverged"):
-            yield run, record
+        while (record := store.read(run.key)) is not None and not record.get("diverged"):
+            yield record
             if not run.method.seeded:
                 break
             run = replace(run, seed=run.seed + 1)
@@ -229,20 +228,20 @@ class Runner:
         if out.exists() and not out.is_dir():
             raise DataError(f"{out} is a file: give a folder for the results.")
 
-    def do(self, runs: Sequence[Run], data: Iterable[BenchmarkData]) -> tuple[dict[str, Record], int]:
-        """Do the runs that are not stored yet; return all records by key, and the number of those found."""
+    def do(self, runs: Sequence[Run], data: Iterable[BenchmarkData]) -> dict[str, Record]:
+        """Do the runs that are not stored yet, and return all records by key."""
         store, by_fingerprint = self.store, {loaded.fingerprint: loaded for loaded in data}
-        records = {run.key: record for run in runs if (record := store.read(run)) is not None}
-        found, pending = len(records), [run for run in runs if run.key not in records]
+        records = {run.key: record for run in runs if (record := store.read(run.key)) is not None}
+        pending = [run for run in runs if run.key not in records]
         store.folder.mkdir(parents=True, exist_ok=True)
-        self.progress(found, len(runs), None)
+        self.progress(len(records), len(runs), None)
         for run in pending:
             _set_aside_damaged(run, store)
         with closing(self._finished(pending, by_fingerprint)) as finished:
             for run, record in finished:
                 records[run.key] = record
                 self.progress(len(records), len(runs), run)
-        return records, found
+        return records
 
     def _finished(
         self, pending: list[Run], data: Mapping[str, BenchmarkData]
@@ -251,15 +250,15 @@ class Runner:
         store, waited = self.store, False
         while pending:
             with Claims(store.folder) as claims:
-                unclaimed = (run for run in pending if claims.take(run.key) and store.read(run) is None)
+                unclaimed = (run for run in pending if claims.take(run.key) and store.read(run.key) is None)
                 calls = ((run, data[run.fingerprint], store, self.runtime) for run in unclaimed)
                 with closing(_in_processes(calls, self.workers or cores())) as results:
                     for run, (record, model) in results:
-                        store.write(run, record, model)
+                        store.write(record, model)
                         yield run, record
                         pending = [other for other in pending if other.key != run.key]
             for run in list(pending):
-                if (stored := store.read(run)) is not None:
+                if (stored := store.read(run.key)) is not None:
                     pending.remove(run)
                     yield run, stored
             if pending:
@@ -272,7 +271,7 @@ class Runner:
 def _set_aside_damaged(run: Run, store: Store) -> None:
     """Set aside damaged files that an earlier process left for this run to continue from."""
     read_sealed(store.shared(run, TOPOLOGY))
-    for path in store.checkpoints(run):
+    for path in store.checkpoints(run.key):
         try:
             read_checkpoint(path)
         except FileNotFoundError:  # another process has just finished the run

@@ -100,25 +100,25 @@ class Store:
     def __init__(self, out: Path, *, with_networks: bool = False) -> None:
         self.folder, self.with_networks = out / "runs", with_networks
 
-    def path(self, run: Run, ending: str) -> Path:
+    def path(self, key: str, ending: str) -> Path:
         """Return the path of one of a run's files."""
-        return self.folder / f"{run.key}.{ending}"
+        return self.folder / f"{key}.{ending}"
 
-    def checkpoints(self, run: Run) -> list[Path]:
+    def checkpoints(self, key: str) -> list[Path]:
         """Return the checkpoints that a run has left."""
-        return sorted(self.folder.glob(f"{run.key}.*.checkpoint"))
+        return sorted(self.folder.glob(f"{key}.*.checkpoint"))
 
     def shared(self, run: Run, ending: str) -> Path:
         """Return the path of a file that all runs of a seed share: one of the baseline's files."""
-        return self.path(replace(run, method=run.protocol.baseline or run.method), ending)
+        return self.path(replace(run, method=run.protocol.baseline or run.method).key, ending)
 
-    def read(self, run: Run) -> Record | None:
+    def read(self, key: str) -> Record | None:
         """Return the record of a run if it is done."""
-        path, model = self.path(run, "json"), self.path(run, "safetensors")
+        path, model = self.path(key, "json"), self.path(key, "safetensors")
         record = read_sealed(path)
         if record is None or not model.is_file():
             return None
-        if record.get("key") != run.key:
+        if record.get("key") != key:
             set_aside(path, f"{path} is not the record of its run: it names another.")
             return None
         if sha256(model) != record.pop("model", None):
@@ -126,20 +126,21 @@ class Store:
             return None
         return None if self.with_networks and not record.get("network_kept", True) else record
 
-    def write(self, run: Run, record: Record, model: bytes) -> None:
-        """Store record and model, and delete checkpoints."""
-        write_whole(self.path(run, "safetensors"), lambda stream: stream.write(model))
-        write_sealed(self.path(run, "json"), {**record, "model": hashlib.sha256(model).hexdigest()})
-        for path in self.checkpoints(run):
+    def write(self, record: Record, model: bytes) -> None:
+        """Store the record and the model of a run, and delete its checkpoints."""
+        key = record["key"]
+        write_whole(self.path(key, "safetensors"), lambda stream: stream.write(model))
+        write_sealed(self.path(key, "json"), {**record, "model": hashlib.sha256(model).hexdigest()})
+        for path in self.checkpoints(key):
             path.unlink(missing_ok=True)
 
-    def tensors(self, run: Run) -> dict[str, npt.NDArray[Any]]:
+    def tensors(self, key: str) -> dict[str, npt.NDArray[Any]]:
         """Return the stored tensors of a run's model."""
-        path = self.path(run, "safetensors")
+        path = self.path(key, "safetensors")
         try:
             return load(path.read_bytes())
         except FileNotFoundError:
-            raise DataError(f"{path} is missing, which has the model of {run.key}: run it again.") from None
+            raise DataError(f"{path} is missing, which has the model of {key}: run it again.") from None
         except SafetensorError as error:
             raise DataError(f"{path} is damaged ({error}): run it again.") from None
 

@@ -229,7 +229,7 @@ def search_settings(
         plans.append(make_plan(benchmark, variant, loaded, seeds=seeds, methods=methods))
     runs = [run for plan in plans for run in plan.runs]
     say(f"{len(runs):,} runs: {len(plans[0].data) - 1} folds and all training groups, {seeds} seed(s).")
-    records, _ = runner.do(runs, [part for plan in plans for part in plan.data])
+    records = runner.do(runs, [part for plan in plans for part in plan.data])
     outcome = Search(SCHEMA, name, protocol, seeds, [evaluate_rules(plan, records) for plan in plans])
     write_text(Path(out, "search.json"), json.dumps(to_builtins(outcome), ensure_ascii=False, indent=1))
     return outcome

@@ -307,10 +307,9 @@ def _samples(part: Results) -> Sections:
 
 def _water(part: Results, record: Record) -> npt.NDArray[Any]:
     """Return the probabilities of water in the sample tiles of a run."""
-    run = next(run for run in part.runs if run.key == record["key"])
-    tensors = part.store.tensors(run)
+    tensors = part.store.tensors(record["key"])
     if WATER not in tensors:
-        path = part.store.path(run, "safetensors")
+        path = part.store.path(record["key"], "safetensors")
         raise DataError(f"{path} has no tensor {WATER!r}, though its run has samples: delete it and run again.")
     return tensors[WATER]
 
