@@ -52,7 +52,7 @@ def test_the_commands_to_try_run(
     words = shlex.split(command, comments=True)[1:]
     if words[1] == "pacs":
         write_tiny(tmp_path / "DIR", SPECS["pacs"], per_class=5)
-        words += ["--steps", "2", "--test", "photo"]  # what comes last counts; a quarter of the work
+        words += ["--steps", "2", "--variant", "photo"]  # what comes last counts; a quarter of the work
     else:
         write_floods(tmp_path / "DIR", side=32)
         words += ["--size", "16"]  # chips of 32 pixels

@@ -77,7 +77,7 @@ def test_every_benchmark_gives_a_table_a_results_file_and_a_report(
     first, second = PAIRS[name]
     arguments = (
         "reproduce", name, "--data", data, *QUICK, "--network", QUICKEST[name], "--methods", "erm,tro-data",
-        "--test", f"{second},{first}",
+        "--variant", f"{second},{first}",
     )  # fmt: skip
     done = toporo(*arguments)
     assert done.code == 0, done.err
@@ -104,7 +104,7 @@ def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Ru
     save_file(began.state_dict(), tmp_path / "began.safetensors")
     done = toporo(
         "reproduce", "vlcs", "--data", data, *QUICK, "--steps", 1, "--network", "resnet18", "--methods", "erm",
-        "--test", "SUN09", "--weights", "began.safetensors", "--set", "keep_models=true", "--out", "out", "--json",
+        "--variant", "SUN09", "--weights", "began.safetensors", "--set", "keep_models=true", "--out", "out", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     about = json.loads((tmp_path / "out/results.json").read_text())["about"]
@@ -135,7 +135,7 @@ def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(
     write_chip(bucket, chip, np.full_like(image, np.nan), label)
     done = toporo(
         "reproduce", "sen1floods11", "--data", "data", *QUICK, "--network", "unet", "--methods", "erm",
-        "--test", "Bolivia,Mekong",
+        "--variant", "Bolivia,Mekong",
     )  # fmt: skip
     assert done.code == 0, done.err
     line = f"toporo: Left out, without a usable pixel: {chip!r}."
@@ -184,7 +184,7 @@ OUTS = ("killed", "whole")
 def test_after_a_kill_the_same_command_goes_on_and_gives_the_same_rows(toporo: Run, data: Path, tmp_path: Path) -> None:
     arguments = (
         "reproduce", "sen1floods11", "--data", data, *QUICK, "--network", "unet", "--methods", "erm,tro-data",
-        "--test", "Bolivia,India", "--markdown", "--out",
+        "--variant", "Bolivia,India", "--markdown", "--out",
     )  # fmt: skip
     command = [sys.executable, "-m", "toporo", *map(str, arguments), "killed"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
@@ -275,20 +275,18 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("pacs", "--weights", "absent.safetensors"), "absent.safetensors is not there"),
         (("pacs", "--set", "style=caffe"), "style 'caffe' without weights"),
         (("pacs", "--network", "resnet18", "--weights", "WEIGHTS", "--set", "style=tf"), "'tf'"),
-        (("pacs", "--test", "skech"), "unknown test domain or event 'skech'. Did you mean 'sketch'?"),
-        (("sen1floods11", "--test", "Bolvia"), "unknown test domain or event 'Bolvia'. Did you mean 'Bolivia'?"),
+        (("pacs", "--variant", "skech"), "unknown variant of pacs 'skech'. Did you mean 'sketch'?"),
+        (("sen1floods11", "--variant", "Bolvia"), "unknown variant of sen1floods11 'Bolvia'. Did you mean 'Bolivia'?"),
         (("pacs", "--set", "precision=fp16"), "unknown precision 'fp16'"),
         (("pacs", "--set", "preciion=fp32"), "unknown setting 'preciion'. Did you mean 'precision'?"),
         (("pacs", "--set", "per_group=many"), "--set per_group=many: expected a whole number."),
         (("pacs", "--methods", "erm,tro"), "unknown method 'tro'"),
-        (("pacs", "--split", "east-west"), "pacs has no split to choose"),
         (("pacs", "--set", "penalty=inf"), "penalty is inf"),
         (("pacs", "--source", "generated"), "cannot be generated"),
         (("pacs", "--data", "EMPTY"), "pacs: no PACS/ in"),
         (("sen1floods11", "--network", "unet", "--size", "24"), "which tile=24 does not divide"),
         (("dg15", "--device", "cpu"), "are for benchmarks on images; dg15 is none."),
         (("dg15", "--weights", "WEIGHTS"), "are for benchmarks on images; dg15 is none."),
-        (("tpt48", "--test", "sketch"), "tpt48 has no test to choose"),
     ],
 )
 def test_a_users_mistake_is_one_line_exit_code_1_and_leaves_nothing(
@@ -323,7 +321,8 @@ def test_real_drawings_and_real_weights(toporo: Run, real_data: Path, tmp_path: 
             (few / image.name).symlink_to(image.resolve())
     done = toporo(
         "reproduce", "pacs", "--data", "data", "--device", "cpu", "--steps", 1, "--seeds", 1, "--set", "per_group=2",
-        "--size", 64, "--weights", found[0], "--methods", "erm,tro-data", "--test", "photo", "--out", "out", "--json",
+        "--size", 64, "--weights", found[0], "--methods", "erm,tro-data", "--variant", "photo", "--out", "out",
+        "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     about = json.loads((tmp_path / "out/results.json").read_text())["about"]
@@ -342,7 +341,7 @@ def test_real_floods(toporo: Run, real_data: Path, tmp_path: Path) -> None:
     done = toporo(
         "reproduce", "sen1floods11", "--data", real_data, "--device", "cpu", "--network", "unet", "--size", 128,
         "--steps", 2, "--set", "per_group=1", "--set", "evaluate_every=2", "--seeds", 1, "--methods", "tro-uniform",
-        "--test", "Bolivia,Paraguay", "--out", "out",
+        "--variant", "Bolivia,Paraguay", "--out", "out",
     )  # fmt: skip
     assert done.code == 0, done.err
     about = json.loads((tmp_path / "out/results.json").read_text())["about"]

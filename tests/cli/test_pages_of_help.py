@@ -53,7 +53,7 @@ def test_allowed_values_are_in_the_help_and_complete() -> None:
             assert completions(parameter, words, names[0][:2])[0].startswith(names[0][:2])
     assert chosen["fit model"] == ["auto", "linear", "mlp", "kriged"]
     assert {"fit task", "fit method", "fit prior", "fit divergence", "topology cut", "topology kernel"} < chosen.keys()
-    assert {"reproduce benchmark", "reproduce window", "doctor task", "data name"} < chosen.keys()
+    assert {"reproduce benchmark", "reproduce source", "doctor task", "data name"} < chosen.keys()
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.usefixtures("no_data")
 Toporo = Callable[..., Any]
 
 
-def test_a_split_and_a_window_give_one_table(toporo: Toporo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_gives_one_table(toporo: Toporo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_fake(tmp_path / "data/tpt48/climdiv-tmpcst-v1.0.0-20200106")
-    chosen = ("--data", "data", "--split", "north-south", "--window", "season", "--methods", "persistence,linear-erm")
+    chosen = ("--data", "data", "--variant", "north-south/season", "--methods", "persistence,linear-erm")
     done = toporo("reproduce", "tpt48", *chosen, "--jobs", 1)
     assert done.code == 0, done.err
     assert "TPT-48 N→S, season-aligned windows" in done.out
@@ -38,7 +38,7 @@ def test_a_split_and_a_window_give_one_table(toporo: Toporo, tmp_path: Path, mon
     ("arguments", "message"),
     [
         (("tpt48",), "toporo data get tpt48"),
-        (("dg15", "--window", "season"), "dg15 has no window to choose (found 'season'): leave --window out"),
+        (("dg15", "--variant", "season"), "dg15 has no variants (found 'season'): leave --variant out"),
     ],
 )
 def test_a_users_mistake_is_one_message_and_exit_code_1(

@@ -72,13 +72,12 @@ def tpt48(folder: Path) -> Any:
     data = published(".")
     quick = [name for name in methods if "chosen" not in name]
     return {
-        "season": rows_of("tpt48", folder / "season", seeds=1, methods=quick, data=data, window="season"),
+        "season": rows_of("tpt48", folder / "season", seeds=1, methods=quick, data=data, variant="*/season"),
         "chosen": rows_of(
-            "tpt48", folder / "chosen", seeds=1, methods=["linear-chosen"], data=data, window="season",
-            split="north-south",
+            "tpt48", folder / "chosen", seeds=1, methods=["linear-chosen"], data=data, variant="north-south/season",
         ),
         "sliding": rows_of(
-            "tpt48", folder / "sliding", seeds=1, methods=quick, data=data, window="sliding", split="east-west"
+            "tpt48", folder / "sliding", seeds=1, methods=quick, data=data, variant="east-west/sliding"
         ),
     }  # fmt: skip
 

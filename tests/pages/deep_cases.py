@@ -120,7 +120,7 @@ def image_outcome(
     benchmarks = {domain: image_benchmark(domain) for domain in domains}
     records = []
     for domain, benchmark in benchmarks.items():
-        (variant,) = BENCHMARKS["pacs"].get_variants(test=domain)
+        (variant,) = BENCHMARKS["pacs"].get_variants(domain)
         for method in protocol.get_methods(methods):
             for seed in range(seeds):
                 job = Run(protocol.for_variant(variant), method, seed, "made up", domain)
@@ -197,7 +197,7 @@ def flood_outcome(
     benchmarks = {event: flood_benchmark(event) for event in events}
     records = []
     for event, benchmark in benchmarks.items():
-        (variant,) = BENCHMARKS["sen1floods11"].get_variants(test=event)
+        (variant,) = BENCHMARKS["sen1floods11"].get_variants(event)
         rows = [i for i, chip in enumerate(benchmark.store.chips) if chip.startswith(event)]  # type: ignore[union-attr]
         wet = benchmark.store.y[rows] == 1  # type: ignore[union-attr]
         for method in protocol.get_methods(methods):

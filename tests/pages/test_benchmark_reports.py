@@ -205,7 +205,7 @@ def test_a_report_of_states(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         shrink_tpt48(patch)
         outcome = reproduce(
-            "tpt48", tmp_path / "out", seeds=1, methods=METHODS, data=tmp_path / "data", split="north-south"
+            "tpt48", tmp_path / "out", seeds=1, methods=METHODS, data=tmp_path / "data", variant="north-south/*"
         )
         html = write_report(outcome, tmp_path / "out").read_text(encoding="utf-8")
     page = Page(html)

@@ -62,24 +62,20 @@ def test_no_tro_setting_makes_the_weights_cycle(protocol: Protocol) -> None:
         assert method.settings.get("warm_up_share", 0.0) < 1.0, "the run would end within its warm-up"
 
 
-def test_variants_are_chosen_by_their_options() -> None:
+def test_variants_are_chosen_by_their_names() -> None:
     benchmark = BENCHMARKS["tpt48"]
     protocol = benchmark.protocol
-    assert len(benchmark.get_variants()) == 6
-    for every in (None, "all"):
-        assert benchmark.get_variants(split="all", window=every) == list(protocol.variants)
-    (one,) = benchmark.get_variants(split="north-south", window="sliding")
+    assert benchmark.get_variants() == benchmark.get_variants("*") == list(protocol.variants)
+    assert [one.name for one in benchmark.get_variants("*/season, east-west/sliding")] == [
+        "east-west/season", "east-west/sliding", "north-south/season",
+    ]  # fmt: skip
+    (one,) = benchmark.get_variants("north-south/sliding")
     assert one.options == {"split": "north-south", "window": "sliding"}
     assert protocol.for_variant(one).rounds == one.training["rounds"]
-    with pytest.raises(
-        UnknownNameError, match=r"unknown split 'east'.*Did you mean 'east-west'.*all, east-west, north-south"
-    ):
-        benchmark.get_variants(split="east")
-    with pytest.raises(UnknownNameError, match=r"unknown window 'slide-all'.*: all, all-sliding, season, sliding"):
-        benchmark.get_variants(window="slide-all")
-    for value in ("east-west", "all"):
-        with pytest.raises(SettingError, match=r"dg15 has no split to choose .*leave --split out; it is for tpt48"):
-            BENCHMARKS["dg15"].get_variants(split=value)
+    with pytest.raises(UnknownNameError, match=r"unknown variant of tpt48 'east-west/seasons'.*Did you mean 'east"):
+        benchmark.get_variants("east-west/season,east-west/seasons")
+    with pytest.raises(SettingError, match=r"dg15 has no variants \(found 'season'\): leave --variant out"):
+        BENCHMARKS["dg15"].get_variants("season")
 
 
 def test_the_papers_figures_stand_beside_the_task_they_are_nearest_to() -> None:

@@ -150,8 +150,8 @@ def test_bad_requests_are_refused_before_anything_is_written(
         reproduce("tpt48", target, source="generated")
     with pytest.raises(DatasetNotFoundError, match="toporo data get tpt48"):
         reproduce("tpt48", target)
-    with pytest.raises(SettingError, match="dg15 has no window"):
-        reproduce("dg15", target, window="season")
+    with pytest.raises(SettingError, match="dg15 has no variants"):
+        reproduce("dg15", target, variant="season")
     assert not target.exists()
 
 
@@ -160,6 +160,6 @@ def test_real_temperatures_give_the_known_error_of_linear_erm(
     split: str, error: float, real_data: Path, tmp_path: Path
 ) -> None:
     """The figure that several independent fits agree on, far below anything in the paper (1.458 and 1.129)."""
-    run = reproduce("tpt48", tmp_path, methods=["linear-erm"], data=real_data, split=split, window="season")
+    run = reproduce("tpt48", tmp_path, methods=["linear-erm"], data=real_data, variant=f"{split}/season")
     (found,) = [row.mean for row in run.rows if row.metric == "all"]
     assert found == pytest.approx(error, abs=5e-4)

@@ -108,7 +108,7 @@ def test_nothing_of_the_test_domain_gets_into_a_network(pacs: Trainings, tmp_pat
     noisy_copy(pacs.data, tmp_path / "data", "sketch")
     again = reproduce(
         "pacs", tmp_path / "out", seeds=1, methods=["erm", "tro-data"], data=tmp_path / "data", vision=CHOICES,
-        test="sketch",
+        variant="sketch",
     )  # fmt: skip
     for record in again.records:
         expected = record_of(pacs, record["method"], 0, "sketch")
@@ -136,7 +136,7 @@ def test_nothing_of_the_test_event_or_of_bolivia_gets_into_a_network(
         methods=["tro-data"],
         data=tmp_path / "data",
         vision=FLOODS,
-        test=test,
+        variant=test,
     )
     (record,), expected = again.records, record_of(floods, "tro-data", 0, test)
     assert record["key"] != expected["key"]
@@ -176,10 +176,12 @@ def test_tro_data_has_the_topology_of_the_erm_network_of_its_seed(pacs: Training
 
 
 def test_the_prior_is_the_same_whether_or_not_the_erm_run_is_there(pacs: Trainings, tmp_path: Path) -> None:
-    alone = reproduce("pacs", tmp_path, seeds=1, methods=["tro-data"], data=pacs.data, vision=CHOICES, test="cartoon")
+    alone = reproduce(
+        "pacs", tmp_path, seeds=1, methods=["tro-data"], data=pacs.data, vision=CHOICES, variant="cartoon"
+    )
     expected = record_of(pacs, "tro-data", 0, "cartoon")
     assert without_time(alone.records[0]) == without_time(expected)
-    chosen: dict[str, Any] = {"seeds": 1, "data": pacs.data, "vision": CHOICES, "test": "cartoon"}
+    chosen: dict[str, Any] = {"seeds": 1, "data": pacs.data, "vision": CHOICES, "variant": "cartoon"}
     with Found(1) as progress:
         later = reproduce("pacs", tmp_path, methods=TABLE, progress=progress, **chosen)
     assert [without_time(r) for r in later.records] == [
@@ -290,7 +292,7 @@ def test_how_weights_are_averaged_can_be_chosen(average: int | str, averaging: i
 
 def test_swads_window_is_found_by_the_loss_of_the_validation_rows(pacs: Trainings, tmp_path: Path) -> None:
     chosen = replace(CHOICES, average="swad", steps=5, evaluate_every=1)
-    outcome = reproduce("pacs", tmp_path, seeds=1, methods=["erm"], data=pacs.data, vision=chosen, test="photo")
+    outcome = reproduce("pacs", tmp_path, seeds=1, methods=["erm"], data=pacs.data, vision=chosen, variant="photo")
     metrics = [entry["metrics"] for entry in outcome.records[0]["history"]]
     losses = [each["validation_loss"] for each in metrics]
     assert all(0 < loss < 10 for loss in losses)
@@ -329,7 +331,7 @@ class Stop(Exception):
 
 
 def test_a_topology_that_was_damaged_is_learned_again(pacs: Trainings, tmp_path: Path) -> None:
-    chosen: dict[str, Any] = {"seeds": 1, "data": pacs.data, "vision": CHOICES, "test": "photo"}
+    chosen: dict[str, Any] = {"seeds": 1, "data": pacs.data, "vision": CHOICES, "variant": "photo"}
     reproduce("pacs", tmp_path, methods=["erm"], **chosen)
     (path,) = (tmp_path / "runs").glob("*.topology.json")
     path.write_text(re.sub(r'"edges": \[.*?\]\]', '"edges": []', path.read_text()))
@@ -354,7 +356,7 @@ def test_a_run_goes_on_from_its_checkpoint(pacs: Trainings, tmp_path: Path, monk
 
     monkeypatch.setattr(image_fits, "fit", counting)
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
-    chosen: dict[str, Any] = {"seeds": 1, "methods": ["erm"], "data": pacs.data, "vision": CHOICES, "test": "photo"}
+    chosen: dict[str, Any] = {"seeds": 1, "methods": ["erm"], "data": pacs.data, "vision": CHOICES, "variant": "photo"}
     with pytest.raises(Stop):
         reproduce("pacs", tmp_path, **chosen)
     assert len(list((tmp_path / "runs").glob("*.checkpoint"))) == 1
@@ -365,7 +367,7 @@ def test_a_run_goes_on_from_its_checkpoint(pacs: Trainings, tmp_path: Path, monk
 
 
 def test_networks_are_made_again_where_they_are_wanted_and_were_not_kept(pacs: Trainings, tmp_path: Path) -> None:
-    chosen: dict[str, Any] = {"seeds": 1, "methods": ["erm"], "data": pacs.data, "test": "photo"}
+    chosen: dict[str, Any] = {"seeds": 1, "methods": ["erm"], "data": pacs.data, "variant": "photo"}
     without = reproduce("pacs", tmp_path, vision=replace(CHOICES, keep_models=False), **chosen)
     assert load_file(model_of(without.records[0], tmp_path)) == {}
     with Found(0) as progress:
@@ -403,7 +405,7 @@ def test_few_images_have_as_many_neighbours_as_there_are_others(per_class: int, 
     write_tiny(tmp_path / "data", SPECS["pacs"], per_class=per_class)
     outcome = reproduce(
         "pacs", tmp_path / "out", seeds=1, methods=["erm", "tro-data"], data=tmp_path / "data",
-        vision=replace(CHOICES, steps=1), test="photo",
+        vision=replace(CHOICES, steps=1), variant="photo",
     )  # fmt: skip
     erm, tro = outcome.records
     trained_on = 3 * (3 * per_class - round(0.2 * 3 * per_class))
@@ -423,7 +425,7 @@ def test_too_few_images_or_tiles_to_validate_on_are_an_error_before_the_first_ru
     with pytest.raises(
         DataError, match=r"too few images .* 20% aside: art_painting \(2\), cartoon \(2\), .*least 3 .*domain: add some"
     ):
-        reproduce("pacs", tmp_path / "out", data=tmp_path / "data", vision=CHOICES, test="photo")
+        reproduce("pacs", tmp_path / "out", data=tmp_path / "data", vision=CHOICES, variant="photo")
     write_floods(tmp_path / "data", counts={"train": 2})
     with pytest.raises(DataError, match=r"too few tiles .* Ghana \(2\), .*training event: .*smaller tiles with --size"):
         reproduce("sen1floods11", tmp_path / "out", data=tmp_path / "data", vision=replace(FLOODS, size=32))

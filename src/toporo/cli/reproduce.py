@@ -19,7 +19,7 @@ from toporo.cli.common import (
     register,
     say,
 )
-from toporo.paper.base import ALL, BENCHMARKS, VisionChoices
+from toporo.paper.base import BENCHMARKS, VisionChoices
 from toporo.paper.report import write_report
 from toporo.paper.results import Results
 from toporo.paper.runner import reproduce as run
@@ -32,12 +32,6 @@ def _list_methods(wanted: bool) -> None:
     if wanted:
         say(methods_text())
         raise typer.Exit
-
-
-def _values(option: str) -> list[str]:
-    """Return the values of an option that chooses among the variants of benchmarks."""
-    variants = [variant for benchmark in BENCHMARKS.values() for variant in benchmark.protocol.variants]
-    return [*dict.fromkeys(v.options[option] for v in variants if option in v.options), ALL]
 
 
 @register("reproduce")
@@ -71,6 +65,16 @@ def reproduce(
             show_default="those of the table",
         ),
     ] = None,
+    variant: Annotated[
+        str | None,
+        option(
+            "Comma-separated variants, each with a table: on images test domains or events, such as photo,sketch; for "
+            "tpt48 east-west or north-south, / and season, sliding (in training) or all-sliding (in training and "
+            "test), such as 'east-west/season' or '*/season'.",
+            _RUNS,
+            show_default="all of them",
+        ),
+    ] = None,
     search: Annotated[
         bool,
         option(
@@ -100,24 +104,6 @@ def reproduce(
             checked=False,
         ),
     ] = "auto",
-    split: Annotated[
-        str | None,
-        choice("For tpt48: east-west, north-south or all.", _DATA, _values("split"), checked=False, show_default="all"),
-    ] = None,
-    window: Annotated[
-        str | None,
-        choice(
-            "For tpt48: season, sliding (in training), all-sliding (in training and test) or all.",
-            _DATA,
-            _values("window"),
-            checked=False,
-            show_default="all",
-        ),
-    ] = None,
-    test: Annotated[
-        str | None,
-        option("Comma-separated domains or events to test on, each in turn.", _IMAGES, show_default="all of them"),
-    ] = None,
     device: Annotated[
         str | None,
         choice(
@@ -197,14 +183,14 @@ def reproduce(
     folder = out or Path("runs") / (f"{usual}-search" if search else usual)
     given = {"device": device, "weights": weights, "network": network, "steps": steps, "size": size}
     chosen = {name: value for name, value in given.items() if value is not None}
-    if search and (chosen or settings or test):
+    if search and (chosen or settings):
         raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images.")
     vision = None
     if chosen or settings:
         vision = VisionChoices(**{**parse_settings(settings or (), VisionChoices), **chosen})
     asked: dict[str, Any] = {
         "protocol": protocol, "seeds": seeds, "methods": methods.split(",") if methods is not None else None,
-        "data": data, "source": source, "split": split, "window": window,
+        "data": data, "source": source, "variant": variant,
     }  # fmt: skip
     kept = "what is done is kept, and the same command goes on from here"
     with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
@@ -213,7 +199,7 @@ def reproduce(
             searched = search_settings(benchmark, folder, workers=jobs or None, **asked)
         else:
             workers = jobs or (1 if BENCHMARKS[benchmark].vision is not None else None)
-            results = run(benchmark, folder, workers=workers, vision=vision, test=test, **asked)
+            results = run(benchmark, folder, workers=workers, vision=vision, **asked)
     if search:
         print_search(searched, style)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)

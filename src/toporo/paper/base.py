@@ -12,6 +12,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from toporo.pages import Section
     from toporo.paper.results import Results
 
-#: Value of an option that stands for all others.
-ALL = "all"
 #: Origin of the data in words, by source.
 SOURCES = {
     "published": "the published data file",
@@ -160,7 +159,6 @@ class Benchmark:
     origin : from ``source`` and the ``data`` of a results file to words for a caption.
     remarks : sentences for the terminal and the top of the report about data that is missing or cannot be used.
     facts : from the data of all variants to the ``data`` of a results file.
-    options : names of options of ``load`` in messages, if they differ.
     sections : a variant's figures for the report; None stands for :func:`toporo.paper.sections.any_sections`.
     """
 
@@ -182,7 +180,6 @@ class Benchmark:
     origin: Callable[[str, Mapping[str, Any]], str] = _known_source
     remarks: Callable[[Sequence[BenchmarkData]], list[str]] = lambda loaded: []
     facts: Callable[[Sequence[BenchmarkData]], dict[str, Any]] = lambda loaded: {}
-    options: Mapping[str, str] = field(default_factory=dict)
     sections: Callable[[Results], list[Section]] | None = None
 
     @property
@@ -200,32 +197,25 @@ class Benchmark:
             raise UnknownNameError(f"protocol of {self.name}", name, protocols)
         return replace(self, protocol=protocols[name], others={})
 
-    def get_variants(self, **options: str | None) -> list[Variant]:
-        """Return the variants with these options; None and ``"all"`` stand for all values.
+    def get_variants(self, names: str | None = None) -> list[Variant]:
+        """Return the variants with these names, separated by commas; all of them for None.
 
-        An option may name several values, separated by commas.
+        ``*`` in a name stands for any characters.
 
         >>> from toporo.paper import BENCHMARKS
-        >>> [variant.name for variant in BENCHMARKS["tpt48"].get_variants(split="east-west")]
+        >>> [variant.name for variant in BENCHMARKS["tpt48"].get_variants("east-west/*")]
         ['east-west/season', 'east-west/sliding', 'east-west/all-sliding']
         """
-        chosen = list(self.protocol.variants)
-        for option, value in options.items():
-            if value is None:
-                continue
-            values = {v.options[option] for v in self.protocol.variants if option in v.options}
-            if not values:
-                having = [b.name for b in BENCHMARKS.values() if any(option in v.options for v in b.protocol.variants)]
-                raise SettingError(
-                    f"{self.name} has no {option} to choose (found {value!r}): leave --{option} out"
-                    + (f"; it is for {', '.join(having)}." if having else ".")
-                )
-            names = [name.strip() for name in value.split(",") if name.strip()] or [value]
-            for name in names:
-                if name not in values | {ALL}:
-                    raise UnknownNameError(self.options.get(option, option), name, values | {ALL})
-            chosen = [variant for variant in chosen if {variant.options[option], ALL} & set(names)]
-        return chosen
+        variants = {variant.name: variant for variant in self.protocol.variants}
+        if names is None:
+            return [*variants.values()]
+        if "" in variants:
+            raise SettingError(f"{self.name} has no variants (found {names!r}): leave --variant out.")
+        patterns = [pattern.strip() for pattern in names.split(",")]
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in variants):
+                raise UnknownNameError(f"variant of {self.name}", pattern, variants)
+        return [variant for name, variant in variants.items() if any(fnmatchcase(name, p) for p in patterns)]
 
 
 #: Benchmarks by name.

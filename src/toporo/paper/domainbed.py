@@ -176,7 +176,6 @@ for _spec in SPECS.values():
             origin=_origin,
             group="domain",
             facts=lambda loaded: {key: loaded[0].about[key] for key in ("size", "complete")},
-            options={"test": "test domain or event"},
             sections=sections,
         )
     )

@@ -59,7 +59,7 @@ def reproduce(
     progress: Progress = quiet,
     vision: VisionChoices | None = None,
     say: Say = quiet,
-    **options: str | None,
+    variant: str | None = None,
 ) -> Results:
     """Run one of the paper's tables and write ``out/results.json``.
 
@@ -81,10 +81,10 @@ def reproduce(
     progress : called as runs end.
     vision : device, network and training of benchmarks on images.
     say : called with remarks for people: parts of the data that cannot be used, runs of other processes.
-    options : choose among the benchmark's variants, e.g. ``split="east-west"``; by default all of them.
+    variant : names of variants, separated by commas, e.g. ``"east-west/*"``; by default all of them.
     """
     benchmark = BENCHMARKS[name].under(protocol)
-    variants = benchmark.get_variants(**options)
+    variants = benchmark.get_variants(variant)
     if benchmark.vision is not None:
         from toporo.paper import vision as images  # it loads networks that other benchmarks do not need
 

@@ -213,7 +213,7 @@ def search_settings(
     workers: int | None = 1,
     progress: Progress = quiet,
     say: Say = quiet,
-    **options: str | None,
+    variant: str | None = None,
 ) -> Search:
     """Try a grid of settings for every method, and write the result of every rule to ``out/search.json``.
 
@@ -224,9 +224,9 @@ def search_settings(
     runner = Runner(Store(Path(out)), workers=workers, progress=progress, say=say)
     benchmark = BENCHMARKS[name].under(protocol)
     plans = []
-    for variant in benchmark.get_variants(**options):
-        loaded = load_dataset(name, data, source=source, **variant.options)
-        plans.append(make_plan(benchmark, variant, loaded, seeds=seeds, methods=methods))
+    for chosen in benchmark.get_variants(variant):
+        loaded = load_dataset(name, data, source=source, **chosen.options)
+        plans.append(make_plan(benchmark, chosen, loaded, seeds=seeds, methods=methods))
     runs = [run for plan in plans for run in plan.runs]
     say(f"{len(runs):,} runs: {len(plans[0].data) - 1} folds and all training groups, {seeds} seed(s).")
     records = runner.do(runs, [part for plan in plans for part in plan.data])

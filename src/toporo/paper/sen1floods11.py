@@ -332,7 +332,6 @@ register(
         group="event",
         remarks=remarks,
         facts=_facts,
-        options={"test": "test domain or event"},
         sections=sections,
     )
 )
