@@ -85,6 +85,11 @@ class BallProblem:
         groups = self.data.groups
         return groups.align((self.prior or Prior.uniform(groups)).weights, what="the prior")
 
+    @property
+    def farthest_vertex(self) -> float:
+        r""":math:`\max_e \|1_e - p\|`, the distance of p from the farthest vertex of the simplex."""
+        return float(np.linalg.norm(np.eye(len(self.p)) - self.p, axis=1).max())
+
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
         """Number of rows by group."""

@@ -40,7 +40,6 @@ import numpy as np
 from toporo.checks import one_of
 from toporo.paper.theory.ball import CONVEX, LOSSES, BallProblem, duality_gap
 from toporo.paper.theory.rates import Rate, check_horizons, descent_ascent
-from toporo.types import Array
 
 #: Steps and number of the pilot runs, and the start of their random streams, so that no later run draws the same rows.
 PILOT_STEPS, PILOT_RUNS, PILOT_STREAM = 512, 8, 1_000_003
@@ -101,13 +100,8 @@ def certified_constants(problem: BallProblem) -> Constants:
     ends = problem.ball_radius * norms * np.array([[-1.0], [1.0]])
     steepest, largest = (np.abs(of(ends, problem.data.y)).max(axis=0) for of in (loss.slope, loss.value))
     theta = math.sqrt(problem.group_means((steepest * norms) ** 2).max())
-    q = math.sqrt(problem.group_means(largest**2).sum()) + problem.penalty * farthest_vertex(problem.p)
+    q = math.sqrt(problem.group_means(largest**2).sum()) + problem.penalty * problem.farthest_vertex
     return Constants("certified", theta, q)
-
-
-def farthest_vertex(prior: Array) -> float:
-    r""":math:`\max_e \|1_e - p\|`."""
-    return float(np.linalg.norm(np.eye(len(prior)) - prior, axis=1).max())
 
 
 def estimated_constants(problem: BallProblem) -> Constants:

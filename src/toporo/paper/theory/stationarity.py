@@ -52,7 +52,6 @@ from toporo.data import GroupedData, tensors
 from toporo.errors import DataError, SettingError
 from toporo.objectives import TRO, GroupDRO, Objective
 from toporo.paper.theory.ball import BallProblem, inner_suboptimality
-from toporo.paper.theory.convergence import farthest_vertex
 from toporo.paper.theory.rates import Rate, check_horizons, descent_ascent
 from toporo.types import Array
 
@@ -197,7 +196,7 @@ def sigmoid_constants(problem: BallProblem) -> SmoothConstants:
         smoothness=float(mean_square.max()) / (6.0 * math.sqrt(3.0)),
         jacobian=float(np.linalg.norm(mean)) / 4.0,
         theta=math.sqrt(mean_square.max()) / 4.0,
-        q=0.5 * math.sqrt(len(problem.data.groups)) + problem.penalty * farthest_vertex(problem.p),
+        q=0.5 * math.sqrt(len(problem.data.groups)) + problem.penalty * problem.farthest_vertex,
         above=0.5,
         penalty=problem.penalty,
     )
