@@ -86,7 +86,7 @@ def _verdict(study: TheoryStudy) -> Verdict:
     above = [b.test_risk <= b.total for b in breakdowns]
     vacuous = sum(b.vacuous for b in breakdowns)
     held = f"FAIL in {proven.count(False)} of {len(proven)}" if not all(proven) else f"hold in all {len(proven)}"
-    empty = f", and says nothing (at least B) in {vacuous} of {len(breakdowns)}" if vacuous else ""
+    empty = f", and vacuous (at least B) in {vacuous} of {len(breakdowns)}" if vacuous else ""
     return Verdict(
         f"The bound of Theorem 1 and our bound for Theorem 2 {held} checks; that of Theorem 3 is above the true risk "
         f"in {sum(above)} of {len(above)} cases{empty}.",
@@ -277,7 +277,7 @@ def bound_figure(bounds: Sequence[MethodBounds]) -> Figure:
             Patch(facecolor=pages.charts.GRID, edgecolor=pages.charts.SOFT, hatch=hatch, label=method.method)
         )
     ax.axhline(1.0, color="#374151", lw=1.0, ls="--")
-    ax.text(len(names) - 0.45, 1.0, " B: above it the bound\n says nothing", fontsize=8, va="center")
+    ax.text(len(names) - 0.45, 1.0, " B: a bound above\n it is vacuous", fontsize=8, va="center")
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylim(bottom=-0.05)
     ax.set_xticks(range(len(names)), [str(name) for name in names])
