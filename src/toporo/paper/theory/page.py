@@ -238,11 +238,10 @@ def convergence_figure(results: Sequence[Convergence]) -> Figure:
 def training_figure(curves: Sequence[TrainingCurves]) -> Figure:
     """Both quantities of Theorem 2 after each epoch, mean over seeds, with a band from the smallest to the largest."""
     panels: dict[str, list[pages.charts.Line]] = {title: [] for _, title, _ in BOUNDED.values()}
-    for method, color in zip(curves, (pages.charts.COLORS[1], pages.charts.COLORS[0]), strict=True):
-        for lines, name in zip(panels.values(), BOUNDED, strict=True):
-            values = getattr(method, name)
-            ends = values.min(axis=0), values.max(axis=0)
-            lines.append(pages.charts.Line(values.mean(axis=0), method.method, *ends, style={"color": color}))
+    for lines, name in zip(panels.values(), BOUNDED, strict=True):
+        for method in curves:
+            runs = getattr(method, name)
+            lines.append(pages.charts.Line(runs.mean(axis=0), method.method, runs.min(axis=0), runs.max(axis=0)))
     return pages.charts.line_chart(range(1, curves[0].gradient_norm.shape[1] + 1), panels, "epoch", log="y")
 
 
