@@ -19,15 +19,14 @@ from matplotlib.text import Text
 from toporo.errors import DataError, GroupMismatchError
 from toporo.pages.charts import INK, LOG_FROM, ON_DARK, ON_LIGHT, color_scale
 from toporo.pages.maps import MISSING, SMALL, draw_states, graph_chart, state_maps
-from toporo.pages.outlines import load_outlines
+from toporo.pages.outlines import RINGS, border, polygons
 from toporo.pages.svg import to_svg
 from toporo.paper.tpt48 import border_graph
 from toporo.topology.draw import layout
 from toporo.topology.graph import GroupGraph
 from toporo.topology.states import STATES
 
-MAP = load_outlines()
-CODES = list(MAP.rings)
+CODES = list(RINGS)
 
 
 def drawn(values: dict[str, float], **settings: object) -> tuple[Axes, ScalarMappable]:
@@ -45,7 +44,7 @@ def fills(ax: Axes) -> dict[str, str]:
 
 def test_states_share_arcs_exactly_where_they_share_borders() -> None:
     users: dict[int, set[str]] = {}
-    for code, rings in MAP.rings.items():
+    for code, rings in RINGS.items():
         for arc in (arc for ring in rings for arc in ring):
             users.setdefault(arc if arc >= 0 else ~arc, set()).add(code)
     shared = {tuple(sorted(states)) for states in users.values() if len(states) > 1}
@@ -58,7 +57,7 @@ def test_states_share_arcs_exactly_where_they_share_borders() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_an_outline_is_closed_and_around_the_place_of_its_code(code: str) -> None:
-    lines = MAP.polygons(code)
+    lines = polygons(code)
     assert all((line[0] == line[-1]).all() for line in lines)
     assert Path(lines[0]).contains_point(STATES[code][1:])
 
@@ -66,7 +65,7 @@ def test_an_outline_is_closed_and_around_the_place_of_its_code(code: str) -> Non
 @given(st.sets(st.sampled_from(CODES)))
 def test_a_set_of_states_and_the_others_have_the_same_border_except_for_the_coast(some: set[str]) -> None:
     def around(codes: set[str]) -> set[bytes]:
-        return {line.tobytes() for line in MAP.border(codes)}
+        return {line.tobytes() for line in border(codes)}
 
     assert around(some) ^ around(set(CODES) - some) == around(set(CODES))
 

@@ -13,10 +13,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Colormap, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
 from toporo.errors import DataError
 from toporo.pages.charts import canvas, color_bar, color_scale, drawn, key, mark, part_of, readable
-from toporo.pages.outlines import load_outlines
+from toporo.pages.outlines import RINGS, border, polygons, require_states
 from toporo.pages.svg import WIDTH
 from toporo.topology.draw import FIRM_COLOR, OTHER_COLOR, TEST_COLOR, draw_nodes, edge_handles, layout, mark_group
 from toporo.topology.graph import GroupGraph
@@ -124,10 +125,10 @@ def draw_states(
     outlined : states with a dark line around all of them together.
     label_size : of the codes in points; None leaves them out.
     """
-    states, fills = load_outlines(), dict(fills or {})
-    codes = states.require(values, what="coloured state(s)")
-    states.require(fills, what="filled state(s)")
-    border = states.border(states.require(outlined, what="outlined state(s)"))
+    fills = dict(fills or {})
+    codes = require_states(values, what="coloured state(s)")
+    require_states(fills, what="filled state(s)")
+    around = border(require_states(outlined, what="outlined state(s)"))
     for code in codes:
         if not math.isfinite(values[code]):
             raise DataError(
@@ -136,17 +137,18 @@ def draw_states(
             )
     colored = ScalarMappable(norm or color_scale(values.values()), cmap)
     rgba = np.asarray(colored.to_rgba(np.array([values[code] for code in codes], dtype=np.float64)))
-    colors = dict.fromkeys(states.rings, MISSING) | fills
+    colors = dict.fromkeys(RINGS, MISSING) | fills
     colors |= {code: to_hex(tuple(color)) for code, color in zip(codes, rgba, strict=True)}
     for code, color in colors.items():
-        state = PathPatch(states.path(code), fc=color, ec=BORDER, lw=0.6, joinstyle="round", zorder=1)
+        outline = Path.make_compound_path(*(Path(line, closed=True) for line in polygons(code)))
+        state = PathPatch(outline, fc=color, ec=BORDER, lw=0.6, joinstyle="round", zorder=1)
         if code in values or code in fills:
             mark_group(state, code)
         ax.add_patch(state)
         if label_size is not None and code not in SMALL:
             text: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4, "color": readable(color)}
             ax.text(*STATES[code][1:], code, size=label_size, **text)
-    ax.add_collection(LineCollection(border, colors=FIRM_COLOR, linewidths=0.8, capstyle="round", zorder=2))
+    ax.add_collection(LineCollection(around, colors=FIRM_COLOR, linewidths=0.8, capstyle="round", zorder=2))
     ax.autoscale_view()
     ax.set_aspect("equal")
     ax.set_axis_off()
