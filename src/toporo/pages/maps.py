@@ -33,8 +33,8 @@ VALUE_COLORS, ERROR_COLORS = part_of("YlGnBu", 0.12, 1.0), part_of("YlOrRd", 0.1
 SIGNED_COLORS = part_of("RdBu_r", 0.06, 0.94)
 #: Share of the values that a signed colour scale spans, so a few outliers do not decide it.
 NEARLY_ALL = 0.95
-#: Groups whose names are written on small graphs too, and the area of a ring in square points.
-FEW, RING = 15, 380.0
+#: Groups whose names are written on small graphs too.
+FEW = 15
 #: Description of groups without validation evidence.
 OUTSIDE = "outside of what validation has seen"
 
@@ -74,9 +74,7 @@ def graph_chart(
     figure, axes = canvas(4.0 if len(panels) == 1 else 0.4 + 0.75 * WIDTH / columns, len(panels), columns=columns)
     for ax, (title, by_group) in zip(axes, panels.items(), strict=True):
         colors = dict.fromkeys(squares, "#ffffff") | {name: to_hex(cmap(norm(v))) for name, v in by_group.items()}
-        draw_nodes(graph, ax, at, colors, squares=squares, sizes=sizes, labels=named, scale=1.0 / columns)
-        for x, y in (at[name] for name in graph.names if name in ringed):
-            ax.scatter(x, y, RING / columns, "none", edgecolor=FIRM_COLOR, linewidth=1.0, ls="--", zorder=5)
+        draw_nodes(graph, ax, at, colors, squares=squares, sizes=sizes, ringed=ringed, labels=named, scale=1 / columns)
         ax.set_title(title, fontsize=9)
     color_bar(figure, norm, cmap, label, values, axes)
     handles = [mark("trained on", mfc="#d1d5db", mec="#374151")]
