@@ -12,7 +12,7 @@ from toporo.training.average import SWAD
 from toporo.types import Record
 
 UNITS = ("epochs", "steps")
-PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = ("fp32", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
 #: Settings that change how fast a result is reached, and not the result.
 PACE = frozenset({"device", "graph"})

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +23,7 @@ from toporo.errors import DataError
 from toporo.objectives import Objective
 from toporo.training.average import SwadAverage, UniformAverage
 from toporo.training.batches import Batches, RowNumbers
-from toporo.training.plan import PRECISIONS, TrainingPlan
+from toporo.training.plan import TrainingPlan
 
 #: Per-sample task loss: (outputs, targets) to (n,).
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -198,12 +197,11 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, dynamic=False)
 
 
-def autocast(plan: TrainingPlan) -> AbstractContextManager[Any]:
+def autocast(plan: TrainingPlan) -> torch.autocast:
     """Context with the plan's precision."""
-    if plan.precision == "fp32":
-        return nullcontext()
     # Without the cache of converted weights, or a graph would replay steps with the weights of the first.
-    return torch.autocast(torch.device(plan.device).type, dtype=PRECISIONS[plan.precision], cache_enabled=False)
+    device, mixed = torch.device(plan.device).type, plan.precision == "bf16"
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=mixed, cache_enabled=False)
 
 
 def reset_state(optimizer: torch.optim.Optimizer) -> None:
