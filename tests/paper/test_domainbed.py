@@ -209,20 +209,11 @@ def test_folders_that_cannot_be_used_are_named(name: str, data: Path) -> None:
         ({"test": "Sketch"}, UnknownNameError, r"unknown test domain of pacs 'Sketch'. Did you mean 'sketch'\?"),
         ({"size": 7}, DataError, "size is 7: expected images of at least 8 × 8 pixels"),
         ({"workers": 0}, SettingError, "workers is 0"),
-        ({"source": "generated"}, SettingError, "cannot be generated"),
     ],
 )
 def test_wrong_options_are_errors(data: Path, options: dict[str, object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         tiny(data, **options)
-
-
-@pytest.mark.usefixtures("no_data")
-def test_a_data_set_that_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(DatasetNotFoundError, match=f"no terra_incognita/ in {tmp_path}. .*location_100"):
-        SPECS["terra"].load(tmp_path)
-    with pytest.raises(DatasetNotFoundError, match="there is none"):
-        SPECS["terra"].load()
 
 
 # ---------------------------------------------------------------------- one's own pictures

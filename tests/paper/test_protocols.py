@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import toporo.paper.vision  # noqa: F401  # it registers how networks on images are fitted
 from toporo.data import GroupedData
-from toporo.errors import SettingError, UnknownNameError
+from toporo.errors import DatasetNotFoundError, SettingError, UnknownNameError
 from toporo.objectives import OBJECTIVES
-from toporo.paper import BENCHMARKS
+from toporo.paper import BENCHMARKS, load_dataset
 from toporo.paper.fits import FITS, PRIORS, TARGETS, method_objective
 from toporo.paper.methods import BENCH_METHODS
 from toporo.paper.protocols import Protocol
@@ -120,3 +122,23 @@ def test_no_method_of_a_table_ends_its_run_within_its_warm_up(name: str) -> None
         for method in protocol.get_methods():
             assert "warm_up" not in method.settings, "a number of steps, whatever the length of the run"
             assert method.settings.get("warm_up_share", 0.0) < 1.0
+
+
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize(
+    ("name", "expected", "how"),
+    [
+        ("terra", "terra_incognita/", "DomainBed's download script gets it.*location_100"),
+        ("tpt48", "release of NOAA's file", r"Fetch the newest release with: toporo data get tpt48 \(or by hand"),
+        ("sen1floods11", "sen1floods11/v1.1/", "Copy gs://sen1floods11/v1.1"),
+    ],
+)
+def test_real_data_that_are_not_there_come_with_the_way_to_get_them(
+    name: str, expected: str, how: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DatasetNotFoundError, match=rf"{name}: no {expected} in any data folder: there is none\. {how}"):
+        load_dataset(name)
+    with pytest.raises(DatasetNotFoundError, match=rf"{name}: no {expected} in {tmp_path}\. {how}"):
+        load_dataset(name, tmp_path)
+    with pytest.raises(SettingError, match=f"{name} is made of real data and cannot be generated. {how}"):
+        load_dataset(name, source="generated")

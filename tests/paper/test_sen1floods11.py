@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.paper.tiny_floods import COUNTS, EVENTS, chip_names, make_chip, write_chip, write_floods, write_lists
 from toporo.data.images import TileStore
-from toporo.errors import DataError, DatasetNotFoundError, NothingToTestError, SettingError, UnknownNameError, listed
+from toporo.errors import DataError, NothingToTestError, SettingError, UnknownNameError, listed
 from toporo.paper import sen1floods11
 from toporo.paper.flood_chips import FOLDER, chip_paths, read_geotiff, read_lists
 from toporo.paper.image_fits import standardize
@@ -248,7 +248,6 @@ def test_pixels_of_something_else_are_refused(tmp_path: Path, root: Path, name: 
         ({"tile": 0}, SettingError, "tile"),
         ({"test": "bolivia"}, UnknownNameError, r"unknown test event 'bolivia'. Did you mean 'Bolivia'\?"),
         ({"test": "USA"}, NothingToTestError, "name no chip of the test event 'USA'"),
-        ({"source": "generated"}, SettingError, "cannot be generated"),
         ({"source": "published"}, DataError, "differs from the published file"),
     ],
 )
@@ -277,14 +276,6 @@ def test_lists_of_something_else_are_refused(tmp_path: Path, root: Path, content
         load(tmp_path, tile=16)
     write_lists(root, {})
     assert "name no chip" in refused(tmp_path)
-
-
-@pytest.mark.usefixtures("no_data")
-def test_without_a_folder_the_error_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DatasetNotFoundError, match=r"any data folder: there is none\. Copy gs://sen1floods11"):
-        load()
-    with pytest.raises(DatasetNotFoundError, match=r"no sen1floods11/v1\.1/ in "):
-        load(tmp_path)
 
 
 # ---------------------------------------------------------------------- the real data

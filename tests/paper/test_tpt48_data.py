@@ -7,18 +7,15 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.paper.fake_nclimdiv import fake_lines, noaa, row, write_fake
 from toporo.data.grouped import GroupedData
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
+from toporo.errors import DataError, DatasetNotFoundError, UnknownNameError
 from toporo.paper import load_dataset, nclimdiv, tpt48
 from toporo.paper.loaded import cache_folder, data_folder, mse_by_group
 from toporo.paper.nclimdiv import STATES
@@ -67,22 +64,6 @@ def test_the_real_file(real_data: Path) -> None:
     found = nclimdiv.read_temperatures(real_data / "tpt48" / nclimdiv.FILE)
     assert_array_equal(found["AL"][0, :3], [43.0, 49.2, 55.2])
     assert found["FL"].mean() > found["TX"].mean() > found["NY"].mean() > found["ND"].mean()
-
-
-CONTENT = "".join(f"{line}\n" for line in fake_lines()).encode()
-
-
-@given(st.integers(0, len(CONTENT) - 1), st.binary(min_size=1, max_size=9))
-@settings(max_examples=30, deadline=None)
-def test_damage_anywhere_is_refused_or_harmless_but_never_another_error(at: int, damage: bytes) -> None:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "f")
-        path.write_bytes(CONTENT[:at] + damage + CONTENT[at + len(damage) :])
-        try:
-            found = nclimdiv.read_temperatures(path)
-        except DataError:
-            return
-        assert all(np.isfinite(found[code]).all() and found[code].shape == (12, 12) for code in STATES)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -203,7 +184,6 @@ def test_the_cache_is_a_data_folder_once_it_is_there(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"source": "generated"}, SettingError, "cannot be generated. Fetch the newest release with: toporo data get"),
         ({"window": "slide"}, UnknownNameError, r"unknown window 'slide'. Did you mean 'sliding'\?"),
         ({"splits": "up"}, UnknownNameError, r"option of tpt48 'splits'. Did you mean 'split'\? .*: split, window"),
         ({"source": "published"}, DatasetNotFoundError, rf"no {nclimdiv.FILE} \(--source auto takes any release\) in "),
@@ -218,14 +198,6 @@ def test_published_means_the_known_release(folder: Path) -> None:
     write_fake(folder / nclimdiv.FILE)
     with pytest.raises(DataError, match=f"differs from the published file .* expected {nclimdiv.CHECKSUM}"):
         tpt48.load(folder, source="published")
-
-
-@pytest.mark.usefixtures("no_data")
-def test_without_the_file_the_message_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(DatasetNotFoundError, match=r"there is none. Fetch .*: toporo data get tpt48 \(or by hand"):
-        tpt48.load()
-    with pytest.raises(DatasetNotFoundError, match=f"in {tmp_path}. Fetch"):
-        tpt48.load(tmp_path)
 
 
 # ---------------------------------------------------------------------- the metric

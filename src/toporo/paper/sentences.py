@@ -65,35 +65,35 @@ class Contest:
     Attributes
     ----------
     protocol : of the benchmark.
-    tro, erm : the best method that uses both a topology and the worst case, and the best baseline.
+    tro, baseline : the best method that uses both a topology and the worst case, and the best baseline.
     control : the best method that uses only one of the two; None if none was run.
     best : the best of all methods.
     """
 
     protocol: Protocol
     tro: Row
-    erm: Row
+    baseline: Row
     control: Row | None
     best: Row
 
     @classmethod
     def of(cls, part: Results) -> Contest | None:
-        """Find the rows; None if TRO or ERM has no figure."""
+        """Find the rows; None if TRO or the baseline has no figure."""
         protocol = part.protocol
         rows = [row for row in part.headlines().values() if row.mean is not None and math.isfinite(row.mean)]
         best: dict[str, Row] = {}
         for row in sorted(rows, key=lambda row: -protocol.sign * row.mean):
             method = protocol.method(row.method)
             if method.baseline:
-                best.setdefault("erm", row)
+                best.setdefault("baseline", row)
             elif method.uses == TRO_USES and not method.control:
                 best.setdefault("tro", row)
             elif len(method.uses) == 1:
                 best.setdefault("control", row)
             best.setdefault("best", row)
-        if "tro" not in best or "erm" not in best:
+        if "tro" not in best or "baseline" not in best:
             return None
-        return cls(protocol, best["tro"], best["erm"], best.get("control"), best["best"])
+        return cls(protocol, best["tro"], best["baseline"], best.get("control"), best["best"])
 
     def sign(self, row: Row, other: Row) -> int:
         """Return 1 if a row is better by more than the larger standard deviation over seeds, -1 if worse, else 0."""
@@ -102,25 +102,26 @@ class Contest:
 
     @property
     def signs(self) -> list[int]:
-        """Signs of the comparison of TRO with ERM, and with the control."""
-        return [self.sign(self.tro, row) for row in (self.erm, self.control) if row is not None]
+        """Signs of the comparison of TRO with the baseline, and with the control."""
+        return [self.sign(self.tro, row) for row in (self.baseline, self.control) if row is not None]
 
     @property
     def explained(self) -> bool:
-        """True if the control, with one ingredient, gains as much over ERM as TRO does with both."""
-        return self.control is not None and self.sign(self.tro, self.control) < 1 == self.sign(self.control, self.erm)
+        """True if the control, with one ingredient, gains as much over the baseline as TRO does with both."""
+        control = self.control
+        return control is not None and self.sign(self.tro, control) < 1 == self.sign(control, self.baseline)
 
     @property
     def best_is_another(self) -> bool:
         """True if the best of all methods is none of the three."""
-        return self.best not in (self.tro, self.erm, self.control)
+        return self.best not in (self.tro, self.baseline, self.control)
 
     @property
     def text(self) -> str:
-        """The comparison of TRO with ERM and with the control, and what follows."""
-        gain = self._gap(self.tro, self.erm)
+        """The comparison of TRO with the baseline and with the control, and what follows."""
+        gain = self._gap(self.tro, self.baseline)
         how = (f"{gain} worse than", "within the spread over seeds of", f"{gain} better than")[1 + self.signs[0]]
-        sentences = [f"{self._named(self.tro)} is {how} {self._named(self.erm)}."]
+        sentences = [f"{self._named(self.tro)} is {how} {self._named(self.baseline)}."]
         if self.control is None:
             sentences.append("No control was run that uses only the topology or only the worst case.")
         else:
@@ -144,13 +145,13 @@ class Contest:
         else:
             part, what = "worst case", "The worst case without a topology"
         reaches = f"{what} ({method.title}) reaches {control.mean:.{self.protocol.digits}f}"
-        if self.sign(self.tro, self.erm) < 1:
+        if self.sign(self.tro, self.baseline) < 1:
             return f"{reaches}."
         if self.explained:
             return f"{reaches}, so the {part} explains the gain."
-        if self.sign(control, self.erm) < 1:
+        if self.sign(control, self.baseline) < 1:
             return f"{reaches}, so the {part} alone does not explain the gain."
-        return f"{reaches}, so the {part} alone explains {self._gap(control, self.erm)} of the gain."
+        return f"{reaches}, so the {part} alone explains {self._gap(control, self.baseline)} of the gain."
 
 
 def headline(results: Results) -> Verdict:
