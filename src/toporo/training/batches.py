@@ -10,8 +10,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from toporo.checks import whole
-from toporo.data.batches import batch_rows, steps_per_epoch, tensors
-from toporo.data.grouped import GroupedData, group_rng
+from toporo.data import GroupedData, group_rng, tensors
+from toporo.data.batches import batch_rows, steps_per_epoch
 from toporo.errors import DataError
 from toporo.training.plan import TrainingPlan
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from toporo.data.batches import tensors
-from toporo.data.grouped import GroupedData
+from toporo.data import GroupedData, tensors
 from toporo.training.plan import TrainingPlan
 from toporo.training.step import autocast
 from toporo.types import Name
