@@ -182,7 +182,7 @@ def mark(label: str, marker: str = "o", **style: Any) -> Line2D:
 
 
 def key(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
-    """Explain the marks below the axes, and make the figure higher for it; ``options`` as for ``Figure.legend``."""
+    """Add a key below the axes, and make the figure higher for it; ``options`` as for ``Figure.legend``."""
     if not handles:
         return
     columns = len(handles)

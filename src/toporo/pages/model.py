@@ -324,7 +324,7 @@ def _columns_section(model: TableModel) -> Section:
         rows = tuple(tuple(getattr(column, title) for title in titles) for column in columns)
         if columns:
             tables.append(Table(titles, rows, titles, f"{len(columns)} {what}"))
-    text = f"They become {many(len(model.encoder.names), 'input')} of the model."
+    text = f"Encoded, they are {many(len(model.encoder.names), 'input')} of the model."
     return Section("columns", "Columns of the training table", text, tables=tuple(tables))
 
 

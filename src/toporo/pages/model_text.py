@@ -100,12 +100,12 @@ class ModelReport:
 
 
 def verdict(report: ModelReport) -> Verdict:
-    """Return the page in one sentence; it says so if the model loses to a constant or to the other model."""
+    """Return the main result in one sentence, which names a constant or another model that is better."""
     evaluation = report.evaluation
     if evaluation is None:
         return Verdict(
-            f"This model of {quoted(report.model.target)} was not evaluated: nothing is known about its error in a new "
-            "group. Evaluate it on rows of groups that it was not trained on."
+            f"This model of {quoted(report.model.target)} was not evaluated: its error in a new group is unknown. "
+            "Evaluate it on rows of groups that it was not trained on."
         )
     no_better = constant_in_words(evaluation, "The model")
     if no_better:
@@ -273,8 +273,8 @@ def _about_weights(report: ModelReport) -> list[tuple[Any, str]]:
 
 def _about_kriged(model: TableModel) -> list[tuple[Any, str]]:
     return [
-        (True, "The evidence compares models of one kind in the training groups. It cannot tell that all of them are "
-         "wrong, and it is not about new groups."),
+        (True, "The evidence compares models of one kind in the training groups. It cannot show that all of them are "
+         "wrong, and it says nothing about new groups."),
         (model.classes is None, "Intervals assume the model: normal errors with the same spread in all groups, "
          "independent between rows given the coefficients of the group."),
     ]  # fmt: skip
@@ -283,8 +283,8 @@ def _about_kriged(model: TableModel) -> list[tuple[Any, str]]:
 def _about_league(table: LeagueTable) -> list[tuple[Any, str]]:
     failed = [row.name for row in table if math.isnan(row.error)]
     return [
-        (True, "Errors of candidates are of training groups left out a few at a time. New groups may be farther from "
-         "those trained on, or differ in ways that no training group shows."),
+        (True, "Errors of candidates are measured in training groups that were left out, a few at a time. New groups "
+         "may be farther from those trained on, or differ in ways that no training group shows."),
         (failed, f"Candidates that were not fitted, for the reasons in their table: {quoted_names(failed)}."),
     ]  # fmt: skip
 
