@@ -84,8 +84,8 @@ def load_weights(network: ResNet, weights: Weights) -> None:
             f"{weights.source} has the style {weights.style.name!r}, the network {network.style.name!r}: make the "
             "network with style=weights.style."
         )
+    _require_fit(weights.tensors, network, weights.source)
     state: dict[str, Tensor] = network.state_dict()
-    _require_fit(weights.tensors, {name: tuple(t.shape) for name, t in state.items()}, weights.source, network.depth)
     same_head = all(name in weights.tensors and weights.tensors[name].shape == state[name].shape for name in HEAD)
     with torch.no_grad():
         for name, tensor in weights.tensors.items():
@@ -149,10 +149,9 @@ def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> dict[str
     """
     # Sorted, as safetensors returns tensors in any order.
     kept = {name: content[name] for name in sorted(content) if not name.endswith(COUNTER)}
-    expected = {name: tuple(tensor.shape) for name, tensor in ResNet(1, depth=depth).state_dict().items()}
-    if "conv1.weight" in kept and kept["conv1.weight"].ndim == 4:  # load_weights checks the channels
-        expected["conv1.weight"] = (64, kept["conv1.weight"].shape[1], 7, 7)
-    _require_fit(kept, expected, source, depth)
+    first = kept.get("conv1.weight")
+    channels = 3 if first is None or first.ndim != 4 else max(1, first.shape[1])  # load_weights checks them
+    _require_fit(kept, ResNet(1, depth=depth, channels=channels), source)
     tensors: dict[str, Tensor] = {}
     for name, tensor in kept.items():
         if not tensor.is_floating_point():
@@ -168,17 +167,18 @@ def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> dict[str
     return tensors
 
 
-def _require_fit(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], source: str, depth: int) -> None:
-    """Raise unless the tensors have these names and shapes, except for the number of classes."""
-    found = _depth_of(tensors)
+def _require_fit(tensors: Mapping[str, Tensor], network: ResNet, source: str) -> None:
+    """Raise unless the tensors have the names and shapes of the network's, except for the number of classes."""
+    found, depth = _depth_of(tensors), network.depth
     if found != depth:
         what = f"a ResNet-{found}" if found else f"no ResNet known here (tensors {listed(sorted(tensors), 4)})"
         fit = f"pass depth={found} (on the command line --network resnet{found}), or other weights"
         raise DataError(f"{source} holds {what}, expected a ResNet-{depth}: {fit if found else 'pass other weights'}.")
     classes = len(tensors["fc.weight"]) if "fc.weight" in tensors and tensors["fc.weight"].ndim else 0
-    expected = {name: shape for name, shape in shapes.items() if not name.endswith(COUNTER) and name not in HEAD}
+    state = network.state_dict().items()
+    expected = {name: tuple(t.shape) for name, t in state if not name.endswith(COUNTER) and name not in HEAD}
     if set(tensors) & set(HEAD):
-        expected |= {"fc.weight": (classes, shapes["fc.weight"][1]), "fc.bias": (classes,)}
+        expected |= {"fc.weight": (classes, network.width), "fc.bias": (classes,)}
     if expected.keys() != tensors.keys():
         raise DataError(
             f"{source} is not an ordinary ResNet-{depth}: missing "
