@@ -14,7 +14,7 @@ from toporo.errors import DataError, DatasetNotFoundError, TopoRoError, UnknownN
 from toporo.files import sha256
 from toporo.paper import BENCHMARKS, dg, load_dataset
 from toporo.paper.fits import TARGETS, build_model
-from toporo.paper.loaded import data_folder, find_file
+from toporo.paper.loaded import data_folder
 
 SPECS = {"dg15": dg.DG15, "dg60": dg.DG60}
 
@@ -112,7 +112,7 @@ def test_published_data(real_data, name, rows, edges):
     benchmark, spec = load_dataset(name, real_data), SPECS[name]
     assert (benchmark.source, benchmark.train) == ("published", tuple(sorted(spec.train)))
     assert (len(benchmark.data), len(benchmark.graph.edges)) == (rows, edges)
-    path = find_file(real_data, spec.file, f"dg/{spec.file}")
+    path = spec.find(real_data)
     assert sha256(path) == spec.checksum == benchmark.about["sha256"]
     assert BENCHMARKS[name].files(real_data) == [(str(path), "intact")]
     content = pickle.loads(path.read_bytes())

@@ -34,7 +34,6 @@ from toporo.paper.loaded import (
     data_folder,
     file_state,
     find_data,
-    find_file,
 )
 from toporo.paper.methods import BENCH_METHODS, TRO_GRID, TRO_USES, BenchMethod
 from toporo.paper.protocols import Metric, Protocol, Variant
@@ -77,8 +76,8 @@ class DGSpec:
         return f"toporo generates it when needed (--source generated); the published file goes there as dg/{self.file}."
 
     def find(self, folder: Path) -> Path | None:
-        """Return the published file in a data folder, if it exists."""
-        return find_file(folder, self.file, f"dg/{self.file}")
+        """Return the published file in a data folder or its ``dg``, if it exists."""
+        return next((path for path in (folder / self.file, folder / "dg" / self.file) if path.is_file()), None)
 
     def file_states(self, folder: Path | None) -> list[FileState]:
         """Compare the file in a data folder with its checksum."""

@@ -95,10 +95,6 @@ class Assignment:
         self.store.folder.mkdir(parents=True, exist_ok=True)
         return self.store.path(self.run.key, f"{phase}.checkpoint")
 
-    def shared(self, ending: str) -> Path:
-        """Return the path of a file that all runs of a seed share: one of the baseline's."""
-        return self.store.shared(self.run, ending)
-
     def split(self) -> Split:
         """Return the rows of the training groups to train on and to validate on."""
         return self.benchmark.split(self.loaded, self.seed, self.protocol.validation)

@@ -20,7 +20,7 @@ from toporo.errors import DataError, TopoRoWarning, warn
 from toporo.paper.fits import FITS, Assignment, Fitted, method_objective
 from toporo.paper.loaded import BenchmarkData, mean_by_group
 from toporo.paper.methods import BenchMethod
-from toporo.paper.runs import TOPOLOGY, read_sealed, write_sealed
+from toporo.paper.runs import read_sealed, write_sealed
 from toporo.topology import GroupGraph, Prior, learn_topology
 from toporo.training import SWAD, Batches, FitResult, TrainingPlan, fit, outputs_at
 from toporo.types import Record
@@ -178,7 +178,7 @@ def standardize(x: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.
 
 def _fit(given: Assignment, task: Task, plan: TrainingPlan) -> Fitted:
     """Train the method's network; the runs of a seed share the topology learned from the baseline's features."""
-    shared = given.shared(TOPOLOGY)
+    shared = given.store.topology(given.run)
 
     def learn_from(network: nn.Module) -> GroupGraph:
         with warnings.catch_warnings(record=True) as caught:

@@ -174,11 +174,6 @@ def find_data(
     return path
 
 
-def find_file(folder: Path, *candidates: str) -> Path | None:
-    """Return the first of these relative paths that is a file in the folder."""
-    return next((folder / name for name in candidates if (folder / name).is_file()), None)
-
-
 def check_published(path: Path, checksum: str, source: str) -> str:
     """Return ``"published"`` or ``"file"`` by the checksum of a file; ``source`` may insist on the first."""
     digest = sha256(path)

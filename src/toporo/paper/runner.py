@@ -28,7 +28,7 @@ from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import Results, make_rows
-from toporo.paper.runs import SCHEMA, TOPOLOGY, Run, Store, read_sealed, set_aside
+from toporo.paper.runs import SCHEMA, Run, Store, read_sealed, set_aside
 from toporo.text import many
 from toporo.training import read_checkpoint
 from toporo.types import Record
@@ -270,7 +270,7 @@ class Runner:
 
 def _set_aside_damaged(run: Run, store: Store) -> None:
     """Set aside damaged files that an earlier process left for this run to continue from."""
-    read_sealed(store.shared(run, TOPOLOGY))
+    read_sealed(store.topology(run))
     for path in store.checkpoints(run.key):
         try:
             read_checkpoint(path)

@@ -34,8 +34,6 @@ PROTOCOL_FIELDS_NOT_IN_KEY = (
     "rules", "headline", "average",
 )  # fmt: skip
 METHOD_FIELDS_NOT_IN_KEY = ("title", "control", "everywhere", "uses", "baseline", "varies", "grid")
-#: Ending of the file with a topology that the runs of a seed share.
-TOPOLOGY = "topology.json"
 
 
 @dataclass(frozen=True)
@@ -108,9 +106,9 @@ class Store:
         """Return the checkpoints that a run has left."""
         return sorted(self.folder.glob(f"{key}.*.checkpoint"))
 
-    def shared(self, run: Run, ending: str) -> Path:
-        """Return the path of a file that all runs of a seed share: one of the baseline's files."""
-        return self.path(replace(run, method=run.protocol.baseline or run.method).key, ending)
+    def topology(self, run: Run) -> Path:
+        """Return the path of the topology that all runs of a seed share: one of the baseline's files."""
+        return self.path(replace(run, method=run.protocol.baseline or run.method).key, "topology.json")
 
     def read(self, key: str) -> Record | None:
         """Return the record of a run if it is done."""
