@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters, dyadic_coefficients
+from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters
 
 quick = settings(deadline=None, max_examples=60)
 
@@ -30,15 +30,6 @@ def series(coefficients: np.ndarray) -> np.ndarray:
     return np.asarray(coefficients @ np.cos(np.outer(np.arange(np.shape(coefficients)[-1]), np.arccos(GRID))))
 
 
-# ---------------------------------------------------------------------- powers
-
-
-def test_coefficients_are_exact_where_nothing_is_cut() -> None:
-    """x = T_1, x^2 = (1 + T_2) / 2, x^4 = (3 + 4 T_2 + T_4) / 8."""
-    expected = [[0, 1, 0, 0, 0], [1 / 2, 0, 1 / 2, 0, 0], [3 / 8, 0, 1 / 2, 0, 1 / 8]]
-    np.testing.assert_allclose(dyadic_coefficients(2), expected, rtol=1e-14)
-
-
 # ---------------------------------------------------------------------- filters
 
 
@@ -47,13 +38,6 @@ def test_a_row_of_the_table_is_a_filter(scales: int) -> None:
     table = DyadicFilters(scales, 0.5).table
     assert len(table) == scales + 1
     np.testing.assert_allclose(series(table), filters(scales), rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("alpha", [0.25, 0.5, 2.0])
-@pytest.mark.parametrize("scales", [1, 4, 10])
-def test_weights_damp_the_fine_scales(scales: int, alpha: float) -> None:
-    expected = [2.0 ** (-(scales - k - 1) * alpha) for k in range(scales)] + [1.0]
-    np.testing.assert_allclose(DyadicFilters(scales, alpha).weights, expected, rtol=1e-14)
 
 
 # ---------------------------------------------------------------------- truncation
@@ -70,14 +54,6 @@ def test_the_true_error_is_within_what_is_reported_and_that_within_what_was_aske
     off = [np.abs(series(row) - full).max() for row, full in zip(rows, filters(scales), strict=True)]
     assert chosen.weights @ off <= reported + 1e-13 * chosen.weights.sum()  # rounding of the powers here
     assert reported <= error + FINEST_TAIL * chosen.weights.sum()
-
-
-def test_truncation_makes_a_real_error_that_the_bound_does_not_exaggerate() -> None:
-    """Where it is far above rounding: the coefficients of a power have one sign, so x = 1 attains the bound."""
-    chosen = DyadicFilters(10, 0.5)
-    rows, reported = chosen.truncated(1e-2)
-    off = [np.abs(series(row) - full).max() for row, full in zip(rows, filters(10), strict=True)]
-    assert 0.5 * reported < chosen.weights @ off <= reported
 
 
 @quick

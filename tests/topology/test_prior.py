@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from typing import Any
@@ -62,6 +63,18 @@ def test_centralities_become_weights_and_the_prior_records_how(settings: Any, ex
     assert prior.weights == pytest.approx(Prior.from_weights(expected).weights, rel=1e-14)
     assert prior.centrality == {"a": 0, "b": 2, "c": 4}
     assert (prior.measure, prior.normalization, prior.temperature) == ("betweenness", *recorded)
+
+
+@pytest.mark.parametrize("normalization", ["softmax", "sum"])
+def test_weights_do_not_depend_on_the_order_of_names_or_edges(normalization: str) -> None:
+    """The published implementation joins by position; its headline prior belongs to other groups."""
+    expected = make_prior(CHAIN, "abc", "xy", normalization=normalization)
+    assert list(expected.weights) == ["a", "b", "c"]
+    for train in itertools.permutations("abc"):
+        graph = GroupGraph.from_edges([(b, a) for a, b in reversed(EDGES)])
+        prior = graph.prior(train, "yx", normalization=normalization)
+        assert prior == expected
+        assert list(prior.weights) == list(expected.weights)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +241,7 @@ def test_shuffled_permutes_weights_and_centralities_and_keeps_what_was_seen() ->
     prior = make_prior(CHAIN, "abc", "xy", measure="closeness")
     controls = [prior.shuffled(seed) for seed in range(20)]
     assert len({tuple(control.weights.values()) for control in controls}) == 6
+    assert controls == [prior.shuffled(seed) for seed in range(20)]
     for control in controls:
         assert (control.measure, control.saw) == ("shuffled closeness", ("test adjacency",))
         assert sorted(control, key=control.weights.__getitem__) == sorted(control, key=control.centrality.__getitem__)

@@ -64,7 +64,7 @@ def make_prior(
         graph do not support the prior; by default so with ``measure="auto"`` where the graph has resamples. With the
         priors :math:`p_b` of B resamples, that is where :math:`\lVert p - u \rVert^2 < 2 \cdot \frac{1}{B} \sum_b
         \lVert p_b - p \rVert^2`, u being uniform. The mean estimates the squared error of p, and the left side that of
-        u with that of p added to it: u is then likely the nearer to the truth. A given graph is taken at its word.
+        u with that of p added to it: u is then likely the nearer to the truth. A given graph is always trusted.
 
     >>> graph = GroupGraph("abcx", {("a", "b"): 1, ("b", "c"): 1, ("c", "x"): 1})
     >>> make_prior(graph, ["a", "b", "c"], ["x"]).weights  # half of it is on c, the other half is spread evenly
@@ -95,7 +95,7 @@ def make_prior(
         temperature=float(temperature) if normalization == "softmax" else None,
         weighted=weighted,
         saw_test_adjacency=test is not None and graph.origin.kind == "given",
-        # A learned graph can only reach test groups if their inputs took part, whatever its maker says.
+        # A learned graph can only reach test groups if their inputs took part.
         saw_test_inputs=graph.origin.saw_test_inputs or (test is not None and graph.origin.kind == "learned"),
         centrality=names.named(raw),
     )

@@ -119,7 +119,7 @@ class Schedule:
         use, before, after = [], [], []
         counts = np.zeros(order + 2, dtype=np.int64)
         for j in range(2, order + 1, 2):
-            pair = j % 4 == 2  # else T_{j-2} has had its turn
+            pair = j % 4 == 2  # else T_{j-2} went in two steps ago
             if pair or j + 2 > order:
                 taken = np.flatnonzero(lengths > (j - 2 if pair else j))
                 counts[j + 1] = len(taken)

@@ -146,7 +146,7 @@ def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float 
     """
     rng = np.random.default_rng(seed)
     codes = np.asarray(prepared.graph.ids.codes)
-    in_order = np.argsort(prepared.graph.point_of_row, kind="stable")  # so that the order of the rows does not matter
+    in_order = np.argsort(prepared.graph.point_of_row, kind="stable")  # independent of the order of the rows
     members = [in_order[codes[in_order] == code] for code in range(len(prepared.graph.ids.groups))]
     draws = []
     for _ in tracked(range(count), "resampling, to see which edges stay"):
