@@ -31,7 +31,7 @@ from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
 from toporo.progress import Progress, Report
 from toporo.text import human
-from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters
+from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters, Schedule
 from toporo.topology.choose_engine import ENGINES, check_device, choose_device, make_engine
 from toporo.topology.data_graph import DataGraph, check_codes
 from toporo.topology.engine import Engine
@@ -170,7 +170,7 @@ class GroupDiffusion:
     graph : the data graph.
     filters : the dyadic filters.
     engine : what runs the recurrence.
-    blocks : the groups that go through it together.
+    blocks : the groups and filters that go through it together.
     settings : the settings.
     """
 
@@ -201,7 +201,7 @@ class GroupDiffusion:
         work = _work(graph, rows)
         size = len(operator), len(ids.groups), chosen.scales + 1
         fixed = operator_bytes(operator.nonzeros, len(operator), is_sparse=operator.is_sparse)
-        device = choose_device(chosen.device, work, least_bytes(*size, fixed))
+        device = choose_device(chosen.device, work, least_bytes(*size[:2], fixed))
         blocks = plan_blocks(*size, fixed, *_limit(chosen, device))
         engine = make_engine(chosen.engine, operator, device, work)
         graph.warn_of_pieces()
@@ -240,42 +240,32 @@ class GroupDiffusion:
         return GroupDistances(groups, matrix, error, settings)
 
     def _run(self, measures: sparse.csc_array, rows: list[Array]) -> Array:
-        """Compute the distance matrix, blocks of groups in turns: some are held while the others pass."""
+        """Compute the distance matrix, for as many filters at a time as fit the memory."""
         m = len(self.graph.ids.groups)
-        starts, width, held, peak = self.blocks
+        starts, width, together, peak = self.blocks
+        portions = [slice(max(0, stop - together), stop) for stop in range(len(rows), 0, -together)]  # long with long
+        products = len(starts) * sum(Schedule.of(rows[portion]).order for portion in portions)
         sums = np.zeros((len(rows), m, m))
-        passes = sum(range(len(starts), 0, -held))
         large, progress = _work(self.graph, rows) >= LOG_ABOVE, self.settings.progress
         show = progress if large or callable(progress) else progress or False
-        with Progress("diffusion EMD", passes * max(2, max(map(len, rows)) - 1), show) as bar:
+        with Progress("diffusion EMD", products, show) as bar:
             if large:
                 slow = self.engine.name == "scipy" and self.graph.operator.is_sparse
                 bar.say(
-                    f"diffusion EMD: {len(self.graph.operator)} points, {m} groups, on {self.engine.device} "
-                    f"({self.engine.name}); about {human(peak)} at the peak"
+                    f"diffusion EMD: {len(self.graph.operator)} points, {m} groups, {products} products on "
+                    f"{self.engine.device} ({self.engine.name}); about {human(peak)} at the peak"
                     + ("; several times as fast with numba: pip install 'toporo[fast]'" if slow else "")
                 )
-
-            def fields(start: int) -> tuple[slice, Any]:
-                groups = slice(start, start + width)
-                return groups, self.engine.fields(measures[:, groups], rows, bar.step)
-
-            def compare(a: tuple[slice, Any], b: tuple[slice, Any]) -> None:
-                part = self.engine.city_block(a[1], b[1])
-                sums[:, a[0], b[0]] = part
-                sums[:, b[0], a[0]] = part.transpose(0, 2, 1)
-
-            for first in range(0, len(starts), held):
-                resident = [fields(start) for start in starts[first : first + held]]
-                for position, a in enumerate(resident):
-                    for b in resident[position:]:
-                        compare(a, b)
-                for start in starts[first + held :]:
-                    passing = fields(start)
-                    for a in resident:
-                        compare(a, passing)
-                    del passing  # before the next are made
-                del resident
+            for portion in portions:
+                fields = []
+                for groups in (slice(start, start + width) for start in starts):
+                    fields.append((groups, self.engine.fields(measures[:, groups], rows[portion], bar.step)))
+                for position, (groups, block) in enumerate(fields):
+                    for others, other_block in fields[position:]:
+                        part = self.engine.city_block(block, other_block)
+                        sums[portion, groups, others] = part
+                        sums[portion, others, groups] = part.transpose(0, 2, 1)
+                del fields, block, other_block  # before the next are made
         return np.asarray(sum(weight * part for weight, part in zip(self.filters.weights, sums, strict=True)))
 
 

@@ -1,4 +1,4 @@
-"""Memory: what graph and fields take, and blocks of groups that fit."""
+"""Estimates of the memory of graph and fields, and the blocks of groups and filters that fit."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from toporo.topology.neighbors import TREE_DIMENSIONS
 WIDEST = 56
 #: float64 in a cache line; memory is counted in vectors of so many groups.
 LINE = 8
-#: Arrays as large as a block beside its fields: two terms of the recurrence, and a product.
+#: Arrays as large as a block of groups beside its fields: two terms of the recurrence, and a product.
 STATES = 3
 
 
 class Blocks(NamedTuple):
-    """Blocks of groups that go through the recurrence together.
+    """Blocks of groups that go through the recurrence one after the other, and filters whose fields fit the memory.
 
     Attributes
     ----------
     starts : the first group of each block.
     width : the number of groups in each but the last.
-    held : the number of blocks whose fields are held while those of the others pass.
+    filters : the number of filters at a time.
     peak : predicted bytes at the peak.
     """
 
     starts: range
     width: int
-    held: int
+    filters: int
     peak: int
 
 
-def least_bytes(points: int, groups: int, filters: int, fixed: int) -> int:
-    """Return the bytes that distances take with blocks of eight groups, two of them at a time."""
-    return fixed + 8 * points * LINE * (STATES + filters * min(2, -(-groups // LINE)))
+def least_bytes(points: int, groups: int, fixed: int) -> int:
+    """Return the bytes that distances take with one filter at a time and blocks of eight groups."""
+    return fixed + 8 * points * LINE * (STATES + -(-groups // LINE))
 
 
 def plan_blocks(points: int, groups: int, filters: int, fixed: int, limit: int | None, given: bool) -> Blocks:
-    """Return the widest blocks of groups of which two fit into the memory, and how many can be held.
+    """Return the widest blocks of groups that leave room for a filter's fields of all groups, and how many filters fit.
 
     Parameters
     ----------
@@ -48,22 +48,22 @@ def plan_blocks(points: int, groups: int, filters: int, fixed: int, limit: int |
     fixed : bytes of the data graph.
     limit, given : bytes or None, and whether they are the user's limit and not the machine's.
     """
-    least = least_bytes(points, groups, filters, fixed)
+    least = least_bytes(points, groups, fixed)
     if limit is not None and limit < least:
         raise SettingError(
             f"{'memory_limit is' if given else 'free memory is'} {human(limit)}, but {points} points and {groups} "
-            f"groups need at least {human(least)}: {human(fixed)} for the data graph and the rest for a few groups "
-            "at a time. Raise the limit, use fewer neighbours or scales, or give fewer points."
+            f"groups need at least {human(least)}: {human(fixed)} for the data graph and the rest for one scale at a "
+            "time. Raise the limit, use fewer neighbours, or give fewer points."
         )
     for widest in range(WIDEST, 0, -LINE):
         count = -(-groups // widest)
         width = -(-groups // count)  # blocks of equal width
         block = 8 * points * LINE * -(-width // LINE)
-        fitting = count if limit is None else min(count, ((limit - fixed) // block - STATES) // filters)
-        if fitting >= min(count, 2):
+        fixed_and_states = fixed + block * STATES
+        together = filters if limit is None else min(filters, (limit - fixed_and_states) // (block * count))
+        if together >= 1:
             break
-    held = fitting if fitting == count else fitting - 1  # one passes
-    return Blocks(range(0, groups, width), width, held, fixed + block * (STATES + filters * fitting))
+    return Blocks(range(0, groups, width), width, together, fixed_and_states + block * count * together)
 
 
 def operator_bytes(entries: int, points: int, *, is_sparse: bool) -> int:
