@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from tests.paper.tiny_floods import make_chip
+from tests.paper.tiny_images import tiny_image
 from toporo.data.grouped import GroupedData
 from toporo.data.images import ImageStore, TileStore
 from toporo.groups import name_to_json
@@ -83,18 +85,11 @@ def record(
 # ---------------------------------------------------------------------- images
 
 
-def shape(kind: int, seed: int, side: int = 64) -> np.ndarray:
-    """A disc, a square or a cross in some colour on another."""
-    rng = np.random.default_rng(seed)
-    y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j]  # type: ignore[misc]
-    inside = (x**2 + y**2 < 0.4, np.maximum(abs(x), abs(y)) < 0.55, np.minimum(abs(x), abs(y)) < 0.2)[kind]
-    colors = rng.integers(0, 256, (2, 3))
-    return np.where(inside[..., None], colors[0], colors[1]).astype(np.uint8)
-
-
 def image_benchmark(test: str, each: int = 12) -> BenchmarkData:
     y = np.arange(len(DOMAINS) * each) % len(CLASSES)
-    images = np.stack([shape(int(kind), i) for i, kind in enumerate(y)])
+    images = np.stack(
+        [tiny_image(i // each, int(kind), len(CLASSES), np.random.default_rng(i), 64) for i, kind in enumerate(y)]
+    )
     names = tuple(f"{DOMAINS[i // each]}/{CLASSES[kind]}/{i}.png" for i, kind in enumerate(y))
     data = GroupedData.from_arrays(np.arange(len(y)), y, np.repeat(DOMAINS, each))
     return BenchmarkData(
@@ -147,23 +142,9 @@ def image_samples(benchmark: BenchmarkData, method: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------- floods
 
 
-def lake(seed: int, side: int = 64) -> tuple[np.ndarray, np.ndarray]:
-    """A tile with a lake: two channels in decibels with a missing corner, and its label with an unknown stripe."""
-    rng = np.random.default_rng(seed)
-    y, x = np.mgrid[0:side, 0:side]
-    middle = rng.uniform(0.3, 0.7, 2) * side
-    wet = (x - middle[0]) ** 2 + (y - middle[1]) ** 2 < (side * rng.uniform(0.15, 0.35)) ** 2
-    radar = np.where(wet, -20.0, -9.0) + rng.normal(0, 1.5, (2, side, side))
-    radar[:, : side // 8, : side // 4] = np.nan
-    label = wet.astype(np.int8)
-    label[-side // 10 :] = -1
-    label[: side // 8, : side // 4] = -1
-    return radar.astype(np.float32), label
-
-
 def flood_benchmark(test: str, each: int = 4, **about: Any) -> BenchmarkData:
-    tiles = [lake(i) for i in range(len(EVENTS) * each)]
-    chips = tuple(f"{EVENTS[i // each]}_{100 + i}" for i in range(len(tiles)))
+    chips = tuple(f"{EVENTS[i // each]}_{100 + i}" for i in range(len(EVENTS) * each))
+    tiles = [make_chip(chip, side=64) for chip in chips]
     y = np.stack([label for _, label in tiles])
     y[EVENTS.index(test) * each] = np.minimum(y[EVENTS.index(test) * each], 0)  # a tile without water
     x = np.stack([radar for radar, _ in tiles])

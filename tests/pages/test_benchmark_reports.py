@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from tests.pages.deep_cases import ACCURACY, CLASSES, SWEPT, flood_outcome, image_outcome, lake, only
+from tests.pages.deep_cases import ACCURACY, CLASSES, SWEPT, flood_outcome, image_outcome, only
 from tests.pages.page import Page, figures, loads_nothing
 from tests.paper.conftest import shrink_tpt48
 from tests.paper.fake_nclimdiv import write_fake
+from tests.paper.tiny_floods import make_chip
 from toporo.errors import DataError, TopoRoWarning
 from toporo.pages.pictures import LAND, MISSED, MISSING, WATER, Tile
 from toporo.paper import domainbed as images
@@ -111,7 +112,7 @@ def test_a_run_without_its_tiles_is_named(chips: Results, tmp_path: Path) -> Non
 
 
 def test_tiles_of_another_size_are_refused() -> None:
-    radar, label = lake(0)
+    radar, label = make_chip("Ghana_100", side=64)
     with pytest.raises(DataError, match=r"\(64, 64\), ERM \(32, 32\).*another tile size"):
         Tile("a tile", radar[0], label, {"ERM": np.zeros((32, 32), np.float16)})
 
