@@ -25,7 +25,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.metrics import log_loss
 
 import toporo as tr
-from toporo.choice.splits import grow_region
+from toporo.paper.configuration import grow_region
 from toporo.paper.nclimdiv import find_releases, read_temperatures
 from toporo.paper.tpt48 import SPLITS, border_graph
 

@@ -6,7 +6,6 @@ import math
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,20 +14,16 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_predict
 
 from tests.topology.strategies import graphs
-from toporo.choice.matching import Between, apart, matched, matched_folds
+from toporo.choice.cross_fitting import random_parts
+from toporo.choice.matching import wasserstein
 from toporo.choice.splits import GraphHopSplit
-from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, TopoRoWarning
-from toporo.groups import Groups
-from toporo.topology.diffusion import GroupDistances
+from toporo.errors import DataError, GraphError, SettingError, TopoRoWarning
 from toporo.topology.graph import GroupGraph
 
 LAW = settings(max_examples=25, deadline=None, derandomize=True)
 #: A row of ten groups; the last three are for the test, at one, two and three hops.
 CHAIN = GroupGraph.from_edges([(i, i + 1) for i in range(9)])
 TRAIN, TEST = range(7), (7, 8, 9)
-#: The same row, in kilometres.
-PLACES = np.abs(np.subtract.outer(np.arange(10.0), np.arange(10.0)))
-FRAME = pd.DataFrame(PLACES, range(10), range(10))
 GRID = GroupGraph.from_edges(
     [((i, j), (i + 1, j)) for i in range(9) for j in range(10)]
     + [((i, j), (i, j + 1)) for i in range(10) for j in range(9)]
@@ -94,7 +89,7 @@ def test_folds_are_as_far_away_as_the_test(repeats):
     """Two columns to the right of a grid are one and two hops away; scattered groups are one, nearly always."""
     split = GraphHopSplit(GRID, RIGHT, repeats=repeats)
     assert split.likeness(LEFT) < 0.1
-    scattered = matched(np.zeros((len(LEFT), len(LEFT))), None, 5, repeats, 0)
+    scattered = [random_parts(len(LEFT), 5, seed) for seed in range(repeats)]
     hops = [
         hop
         for labels in scattered
@@ -135,8 +130,8 @@ def test_no_division_at_all_is_much_more_like_the_test(graph, n_splits):
 
 @given(*[st.lists(st.floats(0, 10), min_size=1, max_size=8)] * 2)
 @LAW
-def test_apart_is_the_wasserstein_distance(a, b):
-    assert apart(np.array(a), np.array(b)) == pytest.approx(wasserstein_distance(a, b), abs=1e-9)
+def test_the_wasserstein_distance_is_that_of_scipy(a, b):
+    assert wasserstein(np.array(a), np.array(b)) == pytest.approx(wasserstein_distance(a, b), abs=1e-9)
 
 
 def test_test_groups_that_no_path_reaches_are_one_hop_beyond():
@@ -163,28 +158,6 @@ def test_names_may_come_in_any_order():
     assert split.regions(LEFT[::-1]) == split.regions(LEFT)
 
 
-# ---------------------------------------------------------------- other distances than hops
-
-
-@pytest.mark.parametrize(
-    "distances", [FRAME, FRAME.iloc[::-1, ::-1], GroupDistances(Groups(range(10)), PLACES, 0.0, {})], ids=repr
-)
-def test_any_distances_will_do(distances):
-    """On a row of places, hops are distances."""
-    by_hops = GraphHopSplit(CHAIN, TEST, n_splits=3, repeats=2)
-    by_distance = GraphHopSplit(None, TEST, n_splits=3, repeats=2, distances=distances)
-    assert by_distance.folds(TRAIN) == by_hops.folds(TRAIN)
-    assert by_distance.test_hops(TRAIN) == by_hops.test_hops(TRAIN) == {7: 1, 8: 2, 9: 3}
-    assert by_distance.likeness(TRAIN) == by_hops.likeness(TRAIN)
-
-
-def test_the_unit_of_distances_is_no_matter():
-    metres = GraphHopSplit(None, TEST, n_splits=3, repeats=2, distances=1000 * FRAME)
-    kilometres = GraphHopSplit(None, TEST, n_splits=3, repeats=2, distances=FRAME)
-    assert metres.regions(TRAIN) == kilometres.regions(TRAIN)
-    assert metres.likeness(TRAIN) == pytest.approx(1000 * kilometres.likeness(TRAIN))
-
-
 def test_without_test_groups_and_a_graph_whole_groups_are_drawn():
     split = GraphHopSplit(n_splits=3, repeats=2)
     folds = split.folds(TRAIN)
@@ -195,40 +168,7 @@ def test_without_test_groups_and_a_graph_whole_groups_are_drawn():
     assert split.test_hops(TRAIN) == {}
 
 
-def test_few_groups_are_one_fold_each():
-    assert [fold.held_out for fold in matched_folds("ab", 1 - np.eye(2), [1.0], 5, 1, 0)] in (
-        [("a",), ("b",)],
-        [("b",), ("a",)],
-    )
-
-
 # ---------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    ("distances", "message"),
-    [
-        ([[0, 1], [1, 0]], "distances are of type list: expected what diffusion_emd returns"),
-        (pd.DataFrame(PLACES, range(10), range(1, 11)), r"rows of the distances are 0, 1, .* each group once"),
-        (pd.DataFrame(np.zeros((2, 2)), ["a", "a"], ["a", "a"]), "each group once"),
-        (FRAME.replace(9.0, np.nan), "from 0 to 9 is nan, that back nan: expected finite"),
-        (FRAME.astype(str).replace("9.0", "far"), "not numbers .*'far'.*: expected finite"),
-        (FRAME - 1, "from 0 to 0 is -1"),
-        (FRAME + np.triu(np.ones((10, 10)), 1), "from 0 to 1 is 2, that back 1: .* the same in both directions"),
-    ],
-)
-def test_distances_that_are_none(distances, message):
-    with pytest.raises(DataError, match=message):
-        Between.of(distances)
-
-
-def test_groups_without_distances_are_listed():
-    with pytest.raises(GroupMismatchError, match=r"test group\(s\) without distances: 'nowhere'. .* between 10 groups"):
-        GraphHopSplit(None, ["nowhere"], repeats=1, distances=FRAME)
-    with pytest.raises(GroupMismatchError, match=r"group\(s\) of the data without distances: 'x'"):
-        GraphHopSplit(None, TEST, repeats=1, n_splits=2, distances=FRAME).folds([0, 1, "x"])
-    with pytest.raises(GroupMismatchError, match=r"test group\(s\) in the data: 8"):
-        GraphHopSplit(None, TEST, n_splits=2, repeats=1, distances=FRAME).folds([0, 1, 8])
 
 
 @pytest.mark.parametrize(
@@ -237,11 +177,8 @@ def test_groups_without_distances_are_listed():
         (lambda: GraphHopSplit(CHAIN, repeats=0), SettingError, "repeats is 0"),
         (lambda: GraphHopSplit(CHAIN, repeats=1, seed=-1), SettingError, "seed is -1"),
         (lambda: GraphHopSplit(CHAIN, repeats=1, n_splits=1), SettingError, "n_splits is 1: .* at least 2"),
-        (lambda: GraphHopSplit(CHAIN, repeats=1, distances=FRAME), SettingError, "in place of a graph"),
-        (lambda: GraphHopSplit(None, distances=FRAME), SettingError, "repeats=1"),
-        (lambda: GraphHopSplit(None, repeats=1, distances=FRAME), SettingError, "no test_groups"),
-        (lambda: GraphHopSplit(None, TEST, repeats=1), SettingError, "give a graph, or distances"),
-        (lambda: GraphHopSplit(None, [], repeats=1, distances=FRAME), SettingError, "test_groups is empty"),
+        (lambda: GraphHopSplit(None, TEST, repeats=1), SettingError, "give a graph"),
+        (lambda: GraphHopSplit(CHAIN, [], repeats=1), SettingError, "test_groups is empty"),
         (lambda: GraphHopSplit(), GraphError, "expected a GroupGraph"),
         (lambda: GraphHopSplit(CHAIN, repeats=1).folds([0, 1, 2]), DataError, "in 3 ways, .* use n_splits=3"),
         (lambda: GraphHopSplit(repeats=1).folds(["a"]), DataError, "found 1 group"),

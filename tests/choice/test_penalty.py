@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from tests.robust.by_hand import KINDS, group_losses, random_rows
-from toporo.choice.penalty import GRID, PenaltyChoice, choose_penalty, held_out_losses
+from toporo.choice.penalty import PENALTIES, PenaltyChoice, choose_penalty, held_out_losses
 from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
 from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError
 from toporo.robust.linear import fit_linear, fit_logistic, path, solve
@@ -151,7 +151,7 @@ def test_three_groups_are_enough(graph, test):
 
 def test_the_lowest_score_wins_and_the_record_holds_all(drift):
     choice = choose_penalty(drift, CHAIN, TEST, from_held_out, ridge=0.01)
-    assert [score.penalty for score in choice.scores] == sorted(GRID, reverse=True)
+    assert [score.penalty for score in choice.scores] == sorted(PENALTIES, reverse=True)
     assert choice.penalty == min(choice.scores, key=lambda score: score.score).penalty
     assert {score.folds for score in choice.scores} == {len(choice.held_out)} == {12}
     assert choose_penalty(drift, CHAIN, TEST, from_held_out, ridge=0.01) == choice

@@ -18,8 +18,10 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
 
 from tests.topology.strategies import graphs
-from toporo.choice.splits import GraphHopSplit, LeaveRegionOut, grow_region, hop_folds, regions
+from toporo.choice.hops import hop_folds
+from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
 from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, TopoRoWarning
+from toporo.paper.configuration import grow_region, regions
 from toporo.topology.graph import GroupGraph
 
 LAW = settings(max_examples=40, deadline=None, derandomize=True)
@@ -106,7 +108,7 @@ def test_a_splitter_shows_its_settings():
     shown = [" ".join(repr(split).split()) for split in (LeaveRegionOut(CHAIN), GraphHopSplit(CHAIN, [9, 8]))]
     assert shown == [
         "LeaveRegionOut(graph=GroupGraph(10 groups, 9 edges, given), max_splits=60, sizes=None)",
-        "GraphHopSplit(distances=None, graph=GroupGraph(10 groups, 9 edges, given), n_splits=5, repeats=None, seed=0, "
+        "GraphHopSplit(graph=GroupGraph(10 groups, 9 edges, given), n_splits=5, repeats=None, seed=0, "
         "test_groups=(9, 8))",
     ]
 

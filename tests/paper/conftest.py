@@ -15,9 +15,8 @@ from torch import nn
 from tests.paper.small_network import SmallNet
 from tests.paper.tiny_floods import chip_names, make_chip, write_chip, write_floods
 from tests.paper.tiny_images import write_tiny
-from toporo.choice import penalty
 from toporo.data.grouped import GroupedData
-from toporo.paper import BENCHMARKS, image_fits
+from toporo.paper import BENCHMARKS, configuration, image_fits
 from toporo.paper.base import VisionChoices
 from toporo.paper.domainbed import SPECS
 from toporo.paper.protocols import Protocol
@@ -69,9 +68,9 @@ def shrink_tpt48(patch: pytest.MonkeyPatch) -> Protocol:
     training = {"rounds": 4, "per_group": 50, "evaluate_every": 2}
     protocol = replace(protocol, variants=tuple(replace(v, training=training) for v in protocol.variants))
     patch.setattr(BENCHMARKS["tpt48"], "protocol", protocol)
-    patch.setattr(penalty, "LARGEST", 1 / 24)
-    patch.setattr(penalty, "GRID", (math.inf, 1.0))
-    patch.setattr(penalty, "SPLITS", 1)
+    patch.setattr(configuration, "LARGEST", 1 / 24)
+    patch.setattr(configuration, "PENALTIES", (math.inf, 1.0))
+    patch.setattr(configuration, "SPLITS", 1)
     return protocol
 
 

@@ -1,4 +1,4 @@
-"""Choosing without test labels: regions held out, scores on them, which penalty, which prior, which epoch."""
+"""Model choice without test labels: folds of groups, cross-fitting, and the penalty."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 # Each name is imported when first used. Type checkers read the same from __init__.pyi; a test keeps the two in step.
 _HOME = {
+    "PENALTIES": "toporo.choice.penalty",
     "GraphHopSplit": "toporo.choice.splits",
     "LeaveRegionOut": "toporo.choice.splits",
-    "choose_configuration": "toporo.choice.penalty",
-    "hop_folds": "toporo.choice.splits",
+    "choose_penalty": "toporo.choice.penalty",
+    "cross_fit": "toporo.choice.cross_fitting",
+    "folds": "toporo.choice.cross_fitting",
+    "hop_folds": "toporo.choice.hops",
 }
 
 __all__ = list(_HOME)

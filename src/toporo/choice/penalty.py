@@ -1,26 +1,22 @@
-"""Choosing the penalty, or prior and penalty, of the exact linear model without a label of any test group.
+"""Choose the penalty of the exact linear model without a label of any test group.
 
-Test groups often lie together and beyond the edge of the training groups, so validation holds out training groups that
-lie like that, fits the rest with a prior that looks from the groups held out, and judges the fit there. The solver
+Test groups often lie together and beyond the edge of the training groups. So validation holds out training groups that
+lie like that, fits the rest with a prior that looks from the held-out groups, and measures the loss there. The solver
 makes this cheap: a fit takes milliseconds, and a path over all penalties little more.
 
-:func:`choose_penalty` is what ``penalty="auto"`` does. Folds come from the graph where there is one: as far from the
+:func:`choose_penalty` implements ``penalty="auto"``. Folds come from the graph where there is one: as far from the
 kept groups as the test groups are from the training groups (:class:`~toporo.choice.splits.GraphHopSplit`), or, where no
 test groups are named, connected regions (:class:`~toporo.choice.splits.LeaveRegionOut`). Without a graph, groups are
-held out one at a time, or a few where there are many. No row is read: losses by group are selected, not computed anew.
-A penalty's score is the geometric mean over the folds: each fold counts the same, however hard its groups are to
-predict. By arithmetic means a few far-off groups would decide alone.
-
-:func:`choose_configuration` chooses a prior too, from rows. It holds out a region around every training group, in every
-size from that group alone to half of all, because nothing says how far the test groups will be. Its rule
-``"in-distribution"``, which sets rows of every group aside, is there to show what that would have chosen.
+held out one at a time, or a few at a time where there are many. No row is read: losses by group are selected, not
+computed again. The score of a penalty is the geometric mean over the folds, so each fold counts the same, however hard
+its groups are to predict. An arithmetic mean would let a few groups that are far off decide.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -29,11 +25,10 @@ import msgspec
 import numpy as np
 
 from toporo.checks import whole
-from toporo.choice.splits import LARGEST, GraphHopSplit, LeaveRegionOut, hop_folds, regions
-from toporo.data.grouped import GroupedData
+from toporo.choice.cross_fitting import Kind, folds
 from toporo.errors import DataError, GraphError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph
-from toporo.groups import Groups, name_from_json, name_to_json, plain_name
+from toporo.groups import GroupIds, Groups, name_from_json, name_to_json, plain_name
 from toporo.progress import tracked
 from toporo.robust.linear import RobustFit, path
 from toporo.robust.logistic import LogisticLosses
@@ -178,15 +173,11 @@ Losses = SquaredLosses | LogisticLosses
 MakePrior = Callable[[Sequence[Name], Sequence[Name]], Prior | None]
 
 #: Losses of standardised targets, and log losses, are of the order of one, so one grid serves all data.
-GRID = (math.inf, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
-#: Priors that are compared; all of them by sum, since a softmax of raw path counts puts everything on one of 24 states.
-PRIORS = ("uniform", "betweenness", "harmonic", "closeness", "degree")
-#: Relative gap of fits that are only compared with one another, and of those whose test error is recorded.
-ROUGH, FINE = 1e-4, 1e-6
+PENALTIES = (math.inf, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
+#: Relative gap of fits that are only compared with one another.
+ROUGH = 1e-4
 #: Scores this near to the lowest, in units of what a model of zeros loses, are as low: rounding must not choose.
 SAME = 1e-9
-#: In-distribution validation: how often, and which share of every group's rows.
-SPLITS, SET_ASIDE = 5, 0.2
 
 
 # ---------------------------------------------------------------- a penalty
@@ -291,7 +282,7 @@ def choose_penalty(
     test_groups: Sequence[Name] | None,
     make_prior: MakePrior,
     *,
-    penalties: Sequence[float] = GRID,
+    penalties: Sequence[float] = PENALTIES,
     divergence: str = "l2",
     ridge: float = 0.0,
     max_folds: int = 12,
@@ -322,19 +313,19 @@ def choose_penalty(
     max_folds = whole(max_folds, "max_folds", 2)
     graph = None if graph is None else as_graph(graph)
     candidates = _largest_first(penalties)
-    splitter, folds = _folds(names, graph, test_groups, max_folds)
+    splitter, all_held_out = _folds(names, graph, test_groups, max_folds)
     judge = partial(_judge, losses, penalties=candidates, divergence=divergence, ridge=ridge, most=most)
-    verdicts = [judge(held_out, make_prior) for held_out in tracked(folds, "choosing the penalty")]
+    verdicts = [judge(held_out, make_prior) for held_out in tracked(all_held_out, "choosing the penalty")]
     notes = [verdict.why for verdict in verdicts if verdict.why]
     if all(verdict.scores is None for verdict in verdicts) and any(verdict.no_path for verdict in verdicts):
         notes = ["In no fold a path joins the groups kept to those held out: all have a uniform prior."]
-        verdicts = [judge(held_out, lambda *_: None) for held_out in folds]
+        verdicts = [judge(held_out, lambda *_: None) for held_out in all_held_out]
         notes += [verdict.why for verdict in verdicts if verdict.why]
-    counted = [held_out for held_out, verdict in zip(folds, verdicts, strict=True) if verdict.scores is not None]
+    counted = [held_out for held_out, verdict in zip(all_held_out, verdicts, strict=True) if verdict.scores is not None]
     rows = [verdict.scores for verdict in verdicts if verdict.scores is not None]
     if not rows:
         raise NoChoiceError(
-            f"the penalty cannot be chosen: none of {len(folds)} folds can be fitted. {notes[-1]} "
+            f"the penalty cannot be chosen: none of {len(all_held_out)} folds can be fitted. {notes[-1]} "
             "Give a number instead, such as penalty=1.0."
         )
     scale = float(np.mean(losses.at(np.zeros(losses.shape)).losses))
@@ -377,20 +368,20 @@ def held_out_losses(losses: Losses, fit: RobustFit) -> Array:
 def _folds(
     names: Sequence[Name], graph: GroupGraph | None, test_groups: Sequence[Name] | None, most: int
 ) -> tuple[str, list[tuple[Name, ...]]]:
-    """What chose the groups to hold out, and which they are, fold by fold."""
+    """Return the name of the splitter, and the groups that it holds out, fold by fold."""
+    groups, parts, splitter = Groups(names), most, "LeaveRegionOut"
+    kind: Kind = "regions"
     if graph is None:
-        return "LeaveOneGroupOut" if len(names) <= most else "LeaveGroupsOut", _dealt(names, most)
-    if test_groups:
-        split = GraphHopSplit(graph, test_groups, n_splits=most)
-        graph.require(names, what="group(s) of the data")
-        return "GraphHopSplit", [fold.held_out for fold in hop_folds(graph, names, split.test_groups, most)]
-    return "LeaveRegionOut", LeaveRegionOut(graph, max_splits=most).regions(names)
-
-
-def _dealt(names: Sequence[Name], most: int) -> list[tuple[Name, ...]]:
-    """Every group by itself, or, of more groups than folds, dealt out in turn; two are always kept."""
-    hands = max(min(len(names), most), math.ceil(len(names) / (len(names) - 2)))
-    return [tuple(names[start::hands]) for start in range(hands)][:most]
+        kind, splitter = "turns", "LeaveOneGroupOut" if len(groups) <= most else "LeaveGroupsOut"
+        parts = max(most, 3 if len(groups) == 3 else 0)  # two groups are always kept
+    else:
+        graph.require(groups, what="group(s) of the data")
+        if test_groups:
+            graph.require(test_groups, what="test group(s)")
+            kind, splitter = "hops", "GraphHopSplit"
+    ids = GroupIds(np.arange(len(groups)), groups)
+    masks = folds(ids, graph, test_groups or (), kind=kind, parts=parts)[:most]
+    return splitter, [tuple(groups.decode(np.flatnonzero(mask))) for mask in masks]
 
 
 @dataclass(frozen=True)
@@ -437,167 +428,6 @@ def _judge(
     return _Verdict([float(held_out_losses(outside, fit).mean()) for fit in fits])
 
 
-# ---------------------------------------------------------------- a prior and a penalty
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A prior and a penalty, its validation score (lower is better) and, for the record, its test error (an oracle)."""
-
-    prior: str
-    penalty: float
-    score: float
-    test: float
-
-    @property
-    def label(self) -> str:
-        """For a figure."""
-        return f"{self.prior}, λ = {'∞' if math.isinf(self.penalty) else f'{self.penalty:g}'}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON."""
-        return asdict(self) | {"penalty": number_to_json(self.penalty)}
-
-
-@dataclass(frozen=True)
-class ConfigurationChoice:
-    """What a rule chose, from what, and how well its validation resembled the test.
-
-    Attributes
-    ----------
-    prior, settings : for :func:`~toporo.robust.linear.fit_linear` on all training groups.
-    candidates : all of them with their scores; the chosen one has the lowest.
-    folds : how many times something was left out.
-    held_out_hops, test_hops : mean hops to the nearest group in training, in validation and in the test; None where no
-        path leads to any group.
-    """
-
-    rule: str
-    chosen: Candidate
-    prior: Prior
-    settings: dict[str, Any]
-    candidates: tuple[Candidate, ...]
-    folds: int
-    held_out_hops: float | None
-    test_hops: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON; an infinite penalty is the text ``"inf"``."""
-        return {
-            "rule": self.rule,
-            "chosen": self.chosen.to_dict(),
-            "settings": self.settings | {"penalty": number_to_json(self.settings["penalty"])},
-            "candidates": [candidate.to_dict() for candidate in self.candidates],
-            "folds": self.folds,
-            "held_out_hops": self.held_out_hops,
-            "test_hops": self.test_hops,
-        }
-
-
-def choose_configuration(
-    data: GroupedData,
-    graph: Any,
-    train: Sequence[Name],
-    test: Sequence[Name],
-    rule: str = "regions",
-    *,
-    ridge: float = 0.01,
-) -> ConfigurationChoice:
-    """Choose a prior and a penalty by a rule that sees no label of a test group.
-
-    The prior of the graph sees the test groups' adjacency, in validation that of the groups held out. Test errors of
-    all candidates are recorded beside the scores, to show what a rule missed; they take no part.
-
-    Parameters
-    ----------
-    data : rows of the training and the test groups.
-    graph : over all of them, in any form that :func:`~toporo.graphs.as_graph` takes.
-    train, test : the groups.
-    rule : ``"regions"`` of training groups are held out, or rows of every group (``"in-distribution"``).
-    ridge : as in :func:`~toporo.robust.linear.path`.
-    """
-    if rule not in RULES:
-        raise UnknownNameError("rule", rule, RULES)
-    graph, inside, outside = as_graph(graph), data.select(train), data.select(test)
-    folds = list(RULES[rule](inside, graph, test))
-    if not folds:
-        raise DataError(f"{len(train)} training groups are too few to leave regions of them out.")
-    scores = dict.fromkeys(((prior, penalty) for prior in PRIORS for penalty in GRID), 0.0)
-    for fold in folds:
-        for key, fit in _paths(graph, fold.kept, fold.ahead, ridge, ROUGH).items():
-            scores[key] += _error(fit, fold.held_out) / len(folds)
-    final = _paths(graph, inside, test, ridge, FINE)
-    candidates = tuple(Candidate(*key, score, _error(final[key], outside)) for key, score in scores.items())
-    best = min(candidates, key=lambda candidate: candidate.score)
-    return ConfigurationChoice(
-        rule=rule,
-        chosen=best,
-        prior=named_prior(best.prior, graph, list(inside.groups), test),
-        settings={"penalty": best.penalty, "ridge": ridge, "divergence": "l2"},
-        candidates=candidates,
-        folds=len(folds),
-        held_out_hops=_mean([fold.hops for fold in folds]),
-        test_hops=_mean_hops(graph, train, test),
-    )
-
-
-@dataclass(frozen=True)
-class _RowFold:
-    """Rows to fit and to judge, the groups that the prior looks from, and how far those held out are."""
-
-    kept: GroupedData
-    held_out: GroupedData
-    ahead: Sequence[Name]
-    hops: float | None
-
-
-def _leave_regions(data: GroupedData, graph: GroupGraph, _test: Sequence[Name]) -> Iterator[_RowFold]:
-    train = data.groups.names
-    inner = graph.subgraph(train)
-    for region in regions(graph, train, largest=LARGEST):
-        kept = [name for name in train if name not in region]
-        yield _RowFold(data.select(kept), data.select(region), region, _mean_hops(inner, kept, region))
-
-
-def _leave_rows(data: GroupedData, _graph: GroupGraph, test: Sequence[Name]) -> Iterator[_RowFold]:
-    for seed in range(SPLITS):
-        split = data.split(SET_ASIDE, seed)
-        yield _RowFold(split.train, split.validation, test, 0.0)
-
-
-#: Name to rule: what each leaves out of the training rows in turn.
-RULES: dict[str, Callable[[GroupedData, GroupGraph, Sequence[Name]], Iterator[_RowFold]]] = {
-    "regions": _leave_regions,
-    "in-distribution": _leave_rows,
-}
-
-
-def named_prior(name: str, graph: GroupGraph, kept: Sequence[Name], ahead: Sequence[Name]) -> Prior:
-    """One of :data:`PRIORS` over the groups kept, in the graph of these and of the groups that it looks from."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)  # of one candidate among many
-        return PriorMaker(name, graph, with_test=True).fold(kept, ahead) or Prior.uniform(kept)
-
-
-def _paths(
-    graph: GroupGraph, rows: GroupedData, ahead: Sequence[Name], ridge: float, tol: float
-) -> Mapping[tuple[str, float], RobustFit]:
-    losses = SquaredLosses.from_arrays(rows.x, rows.y, rows.ids)
-    return {
-        (name, fit.penalty): fit
-        for name in PRIORS
-        for fit in path(
-            losses, named_prior(name, graph, list(rows.groups), ahead), penalties=GRID, ridge=ridge, tol=tol
-        )
-    }
-
-
-def _error(fit: RobustFit, data: GroupedData) -> float:
-    """Squared error summed over outputs, mean over a group's rows, then over groups."""
-    squares = ((fit.predict(data.x) - data.y) ** 2).sum(axis=1)
-    return float(np.mean(np.bincount(data.codes, squares) / np.bincount(data.codes)))
-
-
 # ---------------------------------------------------------------- small parts
 
 
@@ -606,6 +436,7 @@ def _held_out_hops(graph: GroupGraph | None, names: Sequence[Name], folds: Seque
 
 
 def _mean_hops(graph: GroupGraph | None, sources: Sequence[Name], targets: Sequence[Name] | None) -> float | None:
+    """Return the mean hops from targets to the nearest of the sources, over those that a path reaches, if any."""
     if graph is None or not targets:
         return None
     hops = graph.hops(sources)

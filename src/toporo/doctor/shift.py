@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from toporo.choice.splits import hop_folds
+from toporo.choice.hops import hop_folds
 from toporo.data.frame import Frame, Numbers
 from toporo.data.grouped import group_rng
 from toporo.doctor.columns import time_column

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from toporo.choice.splits import hop_folds
+from toporo.choice.hops import hop_folds
 from toporo.data.grouped import group_rng
 from toporo.errors import TopoRoWarning, warn
 from toporo.estimators.coefficients import KrigedPart

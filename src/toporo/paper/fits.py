@@ -364,7 +364,7 @@ def _linear(given: Assignment) -> Fitted:
 @FITS.register("linear-chosen")
 def _linear_chosen(given: Assignment) -> Fitted:
     """Solve it under a prior and a penalty that a rule chooses without test labels."""
-    from toporo.choice import choose_configuration  # few methods need it
+    from toporo.paper.configuration import choose_configuration  # few methods need it
 
     choice = choose_configuration(
         given.loaded.data, given.loaded.graph, given.loaded.train, given.loaded.test, **given.method.settings

@@ -55,7 +55,7 @@ class SearchPlan:
     ----------
     protocol : with as many evaluations as a search makes.
     data : of the benchmark, then of every fold: regions of training groups in place of the test groups.
-    likeness : of every fold; see :class:`toporo.choice.splits.HopFold`.
+    likeness : of every fold; see :class:`toporo.choice.hops.HopFold`.
     runs : of all methods, settings, seeds and folds.
     """
 

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toporo.choice.penalty import GRID as PENALTIES
-from toporo.choice.penalty import PRIORS, ConfigurationChoice, choose_configuration
-from toporo.choice.splits import grow_region, regions
+from toporo.choice import PENALTIES
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, UnknownNameError
 from toporo.paper import load_dataset
+from toporo.paper.configuration import PRIORS, ConfigurationChoice, choose_configuration, grow_region, regions
 from toporo.robust.linear import fit_linear
 from toporo.topology.graph import GroupGraph
 
