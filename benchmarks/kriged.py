@@ -141,7 +141,6 @@ METHODS: dict[str, Method] = {
     "kriged": kriged(given),
     "kriged, every row by itself": kriged(given, context="row"),
     "kriged, without context": kriged(given, context="none"),
-    "kriged, no second opinion": kriged(given, local=0.0),
 }
 
 #: By kind of problem and method, mean squared errors of all problems, summed over the targets of a row.

@@ -59,7 +59,7 @@ def test_time_steps_are_not_stored() -> None:
 
 
 def test_coefficients_are_those_that_predict() -> None:
-    """Also in a group never trained on, where a second opinion has a share."""
+    """Also in a group never trained on, where the local regression has a share."""
     rng = np.random.default_rng(7)
     groups = np.repeat(range(10), 30)
     x = rng.normal(size=(300, 2)) * [1.0, 5.0] + 3.0

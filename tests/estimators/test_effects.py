@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
-from toporo.estimators.effects import EFFECTS, SLOPES, Kriged
+from toporo.estimators.effects import EFFECTS, Kriged
 
 CHAIN = [(place, place + 1) for place in range(19)]
 TEST = (3, 4, 9, 10, 16)
@@ -207,56 +207,3 @@ def test_effects_of_classes_have_one_for_each() -> None:
     assert model.score(x[~known], y[~known], groups=g[~known]) > 0.7
     with pytest.raises(SettingError, match="predict_proba"):
         model.predict(x, groups=g, interval=0.9)
-
-
-def turning(seed: int = 0) -> tuple[Any, ...]:
-    """What an input means turns around from one end to the other; it has a part that all groups share."""
-    rng = np.random.default_rng(seed)
-    g = np.repeat(np.arange(20), 30)
-    x = rng.normal(size=(len(g), 2))
-    return x, (1.0 + 2.0 * np.cos(g / 6)) * x[:, 0] + 0.5 * rng.normal(size=len(g)), g, ~np.isin(g, TEST)
-
-
-def test_slopes_that_follow_the_graph_are_found_if_asked_for() -> None:
-    x, y, g, known = turning()
-    x[0, 1] = np.nan  # as boosted trees take it
-    trees = HistGradientBoostingRegressor(max_iter=50, random_state=0)
-    errors = {}
-    for slopes in (False, True):
-        model = Kriged(trees, graph=CHAIN, slopes=slopes).fit(x[known], y[known], groups=g[known])
-        errors[slopes] = np.mean((model.predict(x[~known], groups=g[~known]) - y[~known]) ** 2)
-    assert errors[True] < 0.6 * errors[False]
-    assert list(model.evidence_) == list(SLOPES)
-    assert model.saw_ == ("test adjacency", "test inputs")
-    _, low, high = model.predict(x[~known], groups=g[~known], interval=0.9)
-    assert np.mean((low <= y[~known]) & (y[~known] <= high)) == pytest.approx(0.9, abs=0.08)
-    single = model.predict(x[~known][:1], groups=g[~known][:1])  # at its own mean: no slope, no harm
-    np.testing.assert_allclose(single - model.estimator_.predict(x[~known][:1]), model.effect([3])[3].value)
-    assert abs(model.predict([[1e9, 0.0], [0.0, 0.0]], groups=[3, 3])).max() < 20
-
-
-def test_slopes_of_classes_and_where_there_can_be_none() -> None:
-    x, y, g, known = turning()
-    label = np.where(y > 0, "up", "down")
-    right = {
-        slopes: Kriged(LogisticRegression(), graph=CHAIN, slopes=slopes)
-        .fit(x[known], label[known], groups=g[known])
-        .score(x[~known], label[~known], groups=g[~known])
-        for slopes in (False, True)
-    }
-    assert right[True] > right[False]
-    wide = np.tile(x, (1, 11))
-    with pytest.warns(TopoRoWarning, match="slopes are left out"):
-        model = Kriged(Ridge(), graph=CHAIN, slopes=True).fit(wide[known], y[known], groups=g[known])
-    assert list(model.evidence_) == list(EFFECTS)
-
-
-def test_slopes_that_do_not_hold_in_regions_held_out_are_dropped() -> None:
-    """Every group drifts by itself: its rows speak for slopes, but neighbours know nothing of them."""
-    rng = np.random.default_rng(0)
-    g = np.repeat(np.arange(20), 30)
-    x = np.column_stack([np.tile(np.linspace(-1, 1, 30), 20), rng.normal(size=600)])
-    y = np.concatenate([np.cumsum(rng.normal(size=30)) for _ in range(20)])
-    model = Kriged(Ridge(), graph=CHAIN, slopes=True).fit(x, y, groups=g)
-    assert list(model.evidence_) == list(EFFECTS)
-    assert model.saw_ == ("test adjacency",)

@@ -244,7 +244,7 @@ def test_bad_times_are_named():
         KrigedRegressor(graph=chain).fit(x, y, groups=g, time=np.where(np.arange(120) == 3, np.nan, t))
 
 
-# ---------------------------------------------------------------- second opinions, trust, context
+# ---------------------------------------------------------------- trust, the local regression, context
 
 
 def test_trust_falls_with_the_distance_from_training_groups():
@@ -269,7 +269,11 @@ def test_the_local_regression_is_a_ridge_weighted_by_random_walks():
     x = rng.normal(size=(135, 2)) + rng.normal(size=(9, 2))[g]
     y = np.einsum("nj,nj->n", x, np.column_stack([g, -g])[..., :]) + rng.normal(size=135)
     known = ~np.isin(g, [4, 5])
-    model = KrigedRegressor(graph=[(i, i + 1) for i in range(8)], local=1.0).fit(x[known], y[known], groups=g[known])
+
+    class Local(KrigedRegressor):
+        _local = 1.0
+
+    model = Local(graph=[(i, i + 1) for i in range(8)]).fit(x[known], y[known], groups=g[known])
     model.gate_ = 1.0
     scaled = model.scaling_.apply(x)
     weights = np.where(g == 3, 2 / 3, 0.0) + np.where(g == 6, 1 / 3, 0.0)  # from 4 a walk ends in 3 twice as often
@@ -279,8 +283,6 @@ def test_the_local_regression_is_a_ridge_weighted_by_random_walks():
     theta = np.linalg.solve(squares, (design * weights[:, None]).T @ target / 15)
     expected = (design[g == 4] @ theta * model.target_scaling_.scale + model.target_scaling_.center)[:, 0]
     np.testing.assert_allclose(model.predict(x[g == 4], groups=g[g == 4]), expected)
-    with pytest.raises(SettingError, match="local"):
-        KrigedRegressor(local=1.5).fit(x, y, groups=g)
 
 
 def test_a_piece_of_the_graph_without_training_groups_gets_what_all_have_in_common():

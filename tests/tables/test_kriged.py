@@ -230,7 +230,7 @@ def put(key: str, value: Any) -> Any:
     return lambda content, _: content.__setitem__(key, value)
 
 
-SETTINGS = {"context": "rows", "local": 0.2}
+SETTINGS = {"context": "rows"}
 DAMAGE = {
     "an array is missing": (lambda _, arrays: arrays.pop("factors.roots"), "its arrays are"),
     "another type": (lambda _, arrays: arrays.update({"factors.rows": arrays["factors.rows"].astype("f4")}), "float32"),
@@ -246,7 +246,6 @@ DAMAGE = {
     "beyond measure": (lambda _, arrays: arrays["factors.roots"].fill(1e200), "no solution"),
     "a setting": (put("settings", {**SETTINGS, "context": 3}), "context"),
     "no such context": (put("settings", {**SETTINGS, "context": "weather"}), "unknown context"),
-    "more than all": (put("settings", {**SETTINGS, "local": 2.0}), "local is 2.0"),
     "another setting": (put("settings", {**SETTINGS, "depth": 3}), "no such setting"),
     "no models": (put("models", []), "do not sum to one"),
     "a model's name": (lambda c, _: c["models"][0].update(name="two models"), "two models"),

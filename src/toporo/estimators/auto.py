@@ -136,8 +136,6 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
     held_out_: HeldOutRows | None
     intervals_: HeldOut | None
 
-    # What Kriged has as settings.
-    slopes: bool = False
     estimator: Any = None
     _fewest = 1
 
@@ -443,7 +441,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             output = self._chances(x, ids, neighbors, inputs)
             values = self.classes_[output.argmax(axis=1)]
         else:
-            values = output = self._said(x, ids, neighbors or {}, inputs) + self._added(x, ids, neighbors)[0][:, 0]
+            values = output = self._said(x, ids, neighbors or {}, inputs) + self._added(ids, neighbors)[0][:, 0]
         if interval is None or self.intervals_ is None:
             return values
         away = hops_of_rows(self.topology_, self.groups_, ids.groups, neighbors)[ids.codes]
@@ -470,7 +468,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         return self._chances(*self._rows(X, groups), neighbors, inputs)
 
     def _chances(self, x: Any, ids: GroupIds, neighbors: Near | None, inputs: Told | None) -> Array:
-        return moved(self._said(x, ids, neighbors or {}, inputs), self._added(x, ids, neighbors)[0])
+        return moved(self._said(x, ids, neighbors or {}, inputs), self._added(ids, neighbors)[0])
 
     def gather(self, rows: Any, groups: Any = None, inputs: Told | None = None) -> Told:
         """Look at rows to predict, a portion at a time, before they are predicted a portion at a time.

@@ -197,7 +197,7 @@ def load_auto(content: Any, arrays: Arrays) -> AutoEstimator:
     if graph is not None:
         graph.require([*names, *(test or ())])
     estimator.group_sizes_ = {name: row.size for name, row in zip(names, stored.groups, strict=True)}
-    estimator.topology_, estimator.columns_, estimator.n_features_in_ = graph, None, stored.inputs
+    estimator.topology_, estimator.n_features_in_ = graph, stored.inputs
     estimator.held_out_, estimator._classes = None, isinstance(estimator, AutoClassifier)
     classes = None
     if estimator._classes:

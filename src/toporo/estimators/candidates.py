@@ -378,7 +378,7 @@ def kriged(rows: Training) -> Say:
         if effects > MOST_EFFECTS or len(rows.ids.groups) < 3:
             raise NotHereError(f"it would have {effects} effects of {places} groups")
         with muted():
-            model = KrigedLevels(graph=rows.graph, local=0.0)
+            model = KrigedLevels(graph=rows.graph)
             model._start = None if rows.among is None else _model(kriged(rows.among)).fit_
             model.fit(rows.z, rows.y, groups=rows.ids, sample_weight=rows.weights)
         return OfModel(model, grouped=True, classes=None, inputs=rows.inputs)

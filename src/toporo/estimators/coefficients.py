@@ -184,7 +184,7 @@ class KrigedPart:
         theta = _theta(fit, graph, everyone, len(self.groups_))
         inside: Any = getattr(self, "model_", self)  # of a classifier, the regression that it is made of
         if graph is not None and inside.local_ is not None:
-            share, place = inside.local * inside.gate_, {name: index for index, name in enumerate(graph.names)}
+            share, place = inside._local * inside.gate_, {name: index for index, name in enumerate(graph.names)}
             opinion = inside.local_[[place[name] for name in others]]
             theta[len(self.groups_) :] = (1.0 - share) * theta[len(self.groups_) :] + share * opinion
         usual = theta[: len(self.groups_)].mean(axis=0)

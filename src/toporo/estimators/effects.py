@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,8 +15,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from toporo.checks import number, whole
-from toporo.errors import DataError, SettingError, warn
-from toporo.estimators.kriged_classes import held_out_parts, some_of
+from toporo.errors import DataError, SettingError
+from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.places import placed, vectors_of
 from toporo.estimators.rows import (
     EVERYONE,
@@ -37,7 +37,7 @@ from toporo.groups import GroupIds, Groups
 from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import KrigedFit, fit_kriged
 from toporo.robust.modes import WalkModes
-from toporo.robust.rows import as_weights, chunks
+from toporo.robust.rows import as_weights
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
@@ -48,16 +48,6 @@ EFFECTS = {
     "independent groups": ("omega_0",),
     "graph and independent groups": ("omega_0", "tau_0", "time"),
 }
-#: And those that have slopes too.
-SLOPES = {
-    **EFFECTS,
-    "slopes of independent groups": ("omega_0", "omega_1"),
-    "slopes by the graph and of independent groups": ("omega_0", "omega_1", "tau_0", "tau_1", "time"),
-}
-#: Slopes are for tables of at most so many columns.
-NARROW = 20
-#: And are kept if they leave at most so much of the error in regions held out.
-CLEARLY = 0.99
 #: Probabilities are kept this far from 0 and 1.
 LEAST = 1e-3
 #: How often log-odds are put in place of probabilities anew: effects are small, and settle at once.
@@ -99,11 +89,6 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     ----------
     estimator : f, any scikit-learn regressor or classifier with ``predict_proba``. It costs ``folds`` + 1 fits.
     graph : over the groups, test groups among them, in any form that :func:`toporo.graphs.as_graph` takes.
-    slopes : whether inputs may mean something else in each group, :math:`\hat u_g + (x - \bar x_g)^\top \hat v_g`, with
-        :math:`\bar x_g` the mean of the rows to predict: for X of at most 20 columns, all of them numbers. The evidence
-        takes rows of a group to be independent, and in a panel it is far too sure of slopes. So they are kept only if
-        they leave at least 1 % less in regions held out in turn, which takes five times as long, and are not there by
-        default.
     folds : into how many parts groups are divided.
     random_state : a number; which groups are together depends on it.
 
@@ -128,7 +113,6 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     """
 
     topology_: GroupGraph | None
-    columns_: _Columns | None
     fits_: list[KrigedFit]
     effects_: dict[Name, Any]
     effects_sd_: dict[Name, Any]
@@ -142,12 +126,9 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     __metadata_request__predict_proba = {"groups": True}  # noqa: RUF012
     __metadata_request__score = {"groups": True}  # noqa: RUF012
 
-    def __init__(
-        self, estimator: Any, *, graph: Any = None, slopes: bool = False, folds: int = 6, random_state: int = 0
-    ) -> None:
+    def __init__(self, estimator: Any, *, graph: Any = None, folds: int = 6, random_state: int = 0) -> None:
         self.estimator = estimator
         self.graph = graph
-        self.slopes = slopes
         self.folds = folds
         self.random_state = random_state
 
@@ -185,7 +166,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """Fit the estimator to rows without groups: there are no effects."""
         self.estimator_ = self._fitted(x, y, weights)
         self._adopt_attributes()
-        self.groups_, self.topology_, self.columns_, self.fits_ = Groups([EVERYONE]), None, None, []
+        self.groups_, self.topology_, self.fits_ = Groups([EVERYONE]), None, []
         self.evidence_, self.gate_, self.effects_, self.effects_sd_, self.saw_ = {"no effect": 1.0}, 0.0, {}, {}, ()
         return self
 
@@ -212,20 +193,13 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         if rows is not None:
             X, target, ids = take_rows(X, rows), target[rows], some_of(ids, rows)  # noqa: N806
             weights = None if weights is None else weights[rows]
-        self.columns_ = _columns(X) if self.slopes else None
-        inputs, means = self._inputs(X, ids)
-        if (
-            inputs is not None
-            and means is not None
-            and not self._slopes_hold(target, guesses, weights, ids, inputs, means)
-        ):
-            self.columns_ = inputs = means = None
 
         def fit_effects(values: Array, weights: Array | None) -> tuple[KrigedFit, Array]:
-            """The models, and the effect of every row."""
-            fit = self._fit_effects(values, weights, ids, inputs)
-            own = np.arange(len(ids.groups))
-            return fit, _at_rows(fit, fit.likelihood.vectors, own, ids, inputs, means)[0][:, 0]
+            """Fit the models, and return the effect of every row."""
+            fit = self._fit_effects(values, weights, ids)
+            nothing = np.zeros((len(ids.groups), 0))
+            means, _ = fit.moments(nothing, nothing, fit.likelihood.vectors, np.arange(len(ids.groups)))
+            return fit, means[ids.codes, 0]
 
         if self._classes:
             self.fits_ = [
@@ -241,13 +215,12 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     def _settle(self) -> None:
         """All that follows from the effects: also when they come from a file."""
-        names = EFFECTS if self.columns_ is None else SLOPES
-        self.evidence_ = {name: float(np.mean([fit.evidence.get(name, 0.0) for fit in self.fits_])) for name in names}
+        self.evidence_ = {name: float(np.mean([fit.evidence.get(name, 0.0) for fit in self.fits_])) for name in EFFECTS}
         self.gate_ = sum(weight for name, weight in self.evidence_.items() if "graph" in name)
         own = self.effect(self.groups_)
         self.effects_ = {name: effect.value for name, effect in own.items()}
         self.effects_sd_ = {name: effect.sd for name, effect in own.items()}
-        self.saw_ = ("test adjacency",) if self.columns_ is None else ("test adjacency", "test inputs")
+        self.saw_ = ("test adjacency",)
 
     def predict(
         self,
@@ -286,7 +259,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             return self.estimator_.predict(X)
         ids = self._ids(groups, row_count(X))
         values = self._said(X, ids, neighbors or {})
-        added, spread = (each[:, 0] for each in self._added(X, ids, neighbors))
+        added, spread = (each[:, 0] for each in self._added(ids, neighbors))
         if interval is None:
             return values + added
         half = norm.ppf(0.5 + interval / 2) * np.sqrt(spread + self.fits_[0].noise[0])
@@ -322,9 +295,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         if not self.fits_:
             raise DataError("there are no effects of groups: the model was fitted without groups.")
         names = Groups(groups)
-        ids = GroupIds(np.arange(len(names)), names)
-        nothing = None if self.columns_ is None else np.zeros((len(names), len(self.columns_.center)))
-        means, variances = self._moments(ids, neighbors, nothing, nothing)  # of a row at its group's mean
+        means, variances = self._moments(names, neighbors)
         pick = (lambda row: row.tolist()) if self._classes else (lambda row: float(row[0]))
         return {
             name: GroupEffect(pick(mean), pick(np.sqrt(variance)), name in self.groups_)
@@ -350,72 +321,28 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             return np.asarray(self.estimator_.predict_proba(X))
         ids = self._ids(groups, row_count(X))
         chances = self._said(X, ids, neighbors or {})
-        return moved(chances, self._added(X, ids, neighbors)[0])
+        return moved(chances, self._added(ids, neighbors)[0])
 
-    def _fit_effects(self, values: Array, weights: Array | None, ids: GroupIds, inputs: Array | None) -> KrigedFit:
-        """Effects in what is left of rows, with slopes of these inputs if there are any."""
+    def _fit_effects(self, values: Array, weights: Array | None, ids: GroupIds) -> KrigedFit:
+        """Fit effects of the groups to residuals."""
         modes, places = placed(self.topology_, ids.groups, WalkModes)
-        if inputs is None:
-            # Two groups are too few for differences to be told from noise.
-            models = EFFECTS if len(ids.groups) > 2 else dict(list(EFFECTS.items())[:1])
-            factors = GroupFactors.from_values(values, ids, weights)
-        else:
-            factors, models = GroupFactors.from_rows(inputs, values, ids, weights), SLOPES
-        return fit_kriged(factors, modes, places, models, level=False)
+        # Two groups are too few for differences to be told from noise.
+        models = EFFECTS if len(ids.groups) > 2 else dict(list(EFFECTS.items())[:1])
+        return fit_kriged(GroupFactors.from_values(values, ids, weights), modes, places, models, level=False)
 
-    def _slopes_hold(
-        self,
-        target: npt.NDArray[Any],
-        guesses: Array,
-        weights: Array | None,
-        ids: GroupIds,
-        inputs: Array,
-        means: Array,
-    ) -> bool:
-        """Whether, in regions held out in turn, clearly less is left with slopes than without."""
-        shares = np.ones(len(target)) if weights is None else weights
-        if self._classes:  # on the scale of the log-odds
-            p = np.clip(guesses, LEAST, 1.0 - LEAST)
-            slope = p * (1.0 - p)
-            left, worth = ((target[:, None] == self.classes_) - p) / slope, slope * shares[:, None]
-        else:
-            left, worth = (target - guesses)[:, None], shares[:, None]
-        errors = np.zeros(2)  # without, with
-        for part in held_out_parts(self.topology_, ids, inputs):
-            kept, out = np.flatnonzero(~part), np.flatnonzero(part)
-            known, new = some_of(ids, kept), some_of(ids, out)
-            nobody = np.full(len(new.groups), -1)
-            for k in range(left.shape[1]):
-                for place, x in enumerate((None, inputs)):
-                    fit = self._fit_effects(left[kept, k], worth[kept, k], known, None if x is None else x[kept])
-                    places = vectors_of(fit, self.topology_, new.groups, {})
-                    guess = _at_rows(fit, places, nobody, new, None if x is None else x[out], means[out])[0][:, 0]
-                    errors[place] += worth[out, k] @ (left[out, k] - guess) ** 2
-        return bool(errors[1] < CLEARLY * errors[0])
-
-    def _inputs(self, x: Any, ids: GroupIds) -> tuple[Array, Array] | tuple[None, None]:
-        """Inputs that slopes are of, and every row's group's mean of them; None without slopes."""
-        if self.columns_ is None:
-            return None, None
-        inputs = self.columns_.apply(x)
-        totals = np.zeros((len(ids.groups), inputs.shape[1]))
-        np.add.at(totals, ids.codes, inputs)
-        return inputs, (totals / np.bincount(ids.codes)[:, None])[ids.codes]
-
-    def _moments(
-        self, ids: GroupIds, neighbors: Mapping[Name, Iterable[Name]] | None, inputs: Array | None, means: Array | None
-    ) -> tuple[Array, Array]:
-        """Means and variances of the effects of rows, (rows, classes or 1)."""
-        own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in ids.groups])
-        vectors = vectors_of(self.fits_[0], self.topology_, ids.groups, neighbors or {})
-        both = [_at_rows(fit, vectors, own, ids, inputs, means) for fit in self.fits_]
+    def _moments(self, groups: Groups, neighbors: Mapping[Name, Iterable[Name]] | None) -> tuple[Array, Array]:
+        """Return means and variances of the effects of groups, (groups, classes or 1)."""
+        own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in groups])
+        vectors = vectors_of(self.fits_[0], self.topology_, groups, neighbors or {})
+        nothing = np.zeros((len(vectors), 0))
+        both = [fit.moments(nothing, nothing, vectors, own) for fit in self.fits_]
         return np.concatenate([mean for mean, _ in both], axis=1), np.concatenate([var for _, var in both], axis=1)
 
-    def _added(self, x: Any, ids: GroupIds, neighbors: Mapping[Name, Iterable[Name]] | None) -> tuple[Array, Array]:
-        """What is added to rows, and how far off that is: in groups that the model was trained on, nothing is."""
-        means, variances = self._moments(ids, neighbors, *self._inputs(x, ids))
-        new = np.array([name not in self.groups_ for name in ids.groups])[ids.codes, None]
-        return np.where(new, means, 0.0), np.where(new, variances, variances + means**2)
+    def _added(self, ids: GroupIds, neighbors: Mapping[Name, Iterable[Name]] | None) -> tuple[Array, Array]:
+        """Return what is added to rows and its variance: nothing in groups that the model was trained on."""
+        means, variances = self._moments(ids.groups, neighbors)
+        new = np.array([name not in self.groups_ for name in ids.groups])[:, None]
+        return np.where(new, means, 0.0)[ids.codes], np.where(new, variances, variances + means**2)[ids.codes]
 
     def _cross_fit(
         self, x: Any, y: npt.NDArray[Any], weights: Array | None, ids: GroupIds
@@ -459,58 +386,6 @@ def moved(chances: Array, added: Array) -> Array:
 def _logit(chances: Array) -> Array:
     kept = np.clip(chances, LEAST, 1.0 - LEAST)
     return np.asarray(np.log(kept / (1.0 - kept)))
-
-
-def _at_rows(
-    fit: KrigedFit, vectors: Array, own: npt.NDArray[Any], ids: GroupIds, inputs: Array | None, means: Array | None
-) -> tuple[Array, Array]:
-    """Means and variances of the effects of rows, from places and numbers of their groups."""
-    if inputs is None or means is None:
-        nothing = np.zeros((len(vectors), 0))
-        mean, variance = fit.moments(nothing, nothing, vectors, own)
-        return mean[ids.codes], variance[ids.codes]
-    codes = ids.codes
-    parts = [fit.moments(inputs[p], means[p], vectors[codes[p]], own[codes[p]]) for p in chunks(len(inputs))]
-    return np.concatenate([mean for mean, _ in parts]), np.concatenate([variance for _, variance in parts])
-
-
-@dataclass(frozen=True, eq=False)
-class _Columns:
-    """How inputs are scaled, and the range that was seen; a missing value is as good as the mean."""
-
-    center: Array
-    scale: Array
-    low: Array
-    high: Array
-
-    def apply(self, x: Any) -> Array:
-        scaled = (_as_numbers(x) - self.center) / self.scale
-        return np.asarray(np.clip(np.where(np.isfinite(scaled), scaled, 0.0), self.low, self.high))
-
-
-def _as_numbers(x: Any) -> Array:
-    return np.asarray(x, dtype=np.float64)
-
-
-def _columns(x: Any) -> _Columns | None:
-    """Of inputs that may have slopes; None, with a warning, of any others."""
-    try:
-        numbers = _as_numbers(x)
-    except (TypeError, ValueError):
-        numbers = np.zeros((0, 0))
-    if numbers.ndim != 2 or not 0 < numbers.shape[1] <= NARROW:
-        warn(
-            f"slopes are left out: they need X of at most {NARROW} columns, all of them numbers. Give fewer columns, "
-            "or leave slopes=True out."
-        )
-        return None
-    kept = np.where(np.isfinite(numbers), numbers, np.nan)
-    kept = np.where(np.isnan(kept).all(axis=0), 0.0, kept)
-    plain = _Columns(np.nanmean(kept, axis=0), *np.array([[1.0], [-np.inf], [np.inf]]))
-    scale = plain.apply(kept).std(axis=0)
-    plain = replace(plain, scale=np.where(scale > 0, scale, 1.0))
-    scaled = plain.apply(kept)
-    return replace(plain, low=scaled.min(axis=0), high=scaled.max(axis=0))
 
 
 def _log_odds(right: npt.NDArray[np.bool_], chances: Array, weights: Array | None, fit_effects: Any) -> KrigedFit:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from toporo.checks import number, one_of
+from toporo.checks import one_of
 from toporo.errors import DataError, SettingError, listed
 from toporo.estimators.kriged import CONTEXTS, KrigedLevels, KrigedRegressor
 from toporo.estimators.kriged_classes import KrigedClassifier
@@ -194,7 +194,6 @@ def _loaded(stored: StoredKriged, arrays: Arrays, kind: type[KrigedRegressor] = 
     graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph, "its graph")
     estimator = kind(graph=graph, **_settings(stored.settings))
     one_of(estimator.context, "context", CONTEXTS)
-    number(estimator.local, "local", "a share from 0 to 1", least=0.0, below=1.0 + 1e-9)
     estimator.n_features_in_, estimator._one_column = stored.inputs, stored.one_column
     if stored.feature_names is not None:
         if len(stored.feature_names) != stored.inputs:
