@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from toporo.choice.hops import hop_folds
+from toporo.choice.cross_fitting import Fold, cross_fit, folds
 from toporo.data.frame import Frame, Numbers
 from toporo.data.grouped import group_rng
 from toporo.doctor.columns import time_column
@@ -225,25 +225,16 @@ def region_losses(case: Case, rows: Sampled) -> Losses:
     )
 
 
-def _regions(case: Case, groups: Groups) -> Iterator[Mask]:
-    """Groups to hold out together: regions as far from the others as the test groups are, or a part of the groups."""
-    names = groups.names
-    if case.graph is not None and all(name in case.graph for name in names):
+def _regions(case: Case, groups: Groups) -> tuple[Mask, ...]:
+    """Return groups to hold out together: as far from the others as the test groups are, or drawn at random."""
+    ids = GroupIds(np.arange(len(groups)), groups)
+    found: tuple[Mask, ...] = ()
+    if case.graph is not None and all(name in case.graph for name in groups):
         test = [name for name in case.test if name in case.graph]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TopoRoWarning)  # a check says it
-            folds = hop_folds(case.graph, names, test or None, REGIONS)
-        if folds:
-            yield from (np.isin(np.arange(len(names)), groups.encode(fold.held_out)) for fold in folds)
-            return
-    yield from _deal(len(names), REGIONS, "regions", 0)
-
-
-def _deal(count: int, parts: int, *what: Any) -> Iterator[Mask]:
-    """Things dealt to so many parts at random, one part after the other."""
-    order = group_rng(*what).permutation(count)
-    for place in range(min(parts, count)):
-        yield order % min(parts, count) == place
+            found = folds(ids, case.graph, test, kind="hops", parts=REGIONS)
+    return found or folds(ids, parts=REGIONS)
 
 
 def _chances(rows: Sampled, inside: Mask, out: Mask) -> Array:
@@ -334,10 +325,13 @@ def graph_evidence(case: Case, rows: Sampled) -> GraphEvidence | str | None:
         return "groups are missing from the graph"
     if len(groups) < ENOUGH_GROUPS:
         return f"fewer than {ENOUGH_GROUPS} training groups"
-    left = np.zeros((len(rows.y), max(1, rows.classes)))
-    for part in _deal(len(groups), FOLDS, "folds", 0):
-        out = part[rows.ids.codes]
-        left[out] = rows.left(~out, out)[0]
+
+    def residuals(fold: Fold) -> Array:
+        out = np.zeros(len(rows.y), dtype=bool)
+        out[fold.held_out] = True
+        return rows.left(~out, out)[0]
+
+    left = cross_fit(residuals, folds(rows.ids, parts=FOLDS)).by_row()
     # Of classes, the commonest.
     column = int(np.bincount(rows.y.astype(np.int64)).argmax()) if rows.classes else 0
     factors = GroupFactors.from_values(left[:, column], rows.ids)

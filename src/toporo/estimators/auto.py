@@ -33,13 +33,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from toporo.checks import number, whole
-from toporo.data.grouped import group_rng
+from toporo.choice.cross_fitting import CrossFit, Fold, Mask, OutOfFold, folds
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators import candidates as of
 from toporo.estimators.candidates import Maker, Near, NotHereError, Say, Told, Training
 from toporo.estimators.effects import Kriged, moved
 from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, scores_of, why_none
-from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.league import LeaguePart, Standing
 from toporo.estimators.places import vectors_of
 from toporo.estimators.rows import (
@@ -49,10 +48,10 @@ from toporo.estimators.rows import (
     draw,
     group_ids,
     one_group,
-    parts_of,
     refuse_graph_alone,
     row_count,
     sizes_of,
+    some_of,
     take_rows,
     target_column,
 )
@@ -98,22 +97,20 @@ class CandidateFits:
     ----------
     known : predictions without a row's group, from an earlier call; else None.
     store : where to keep them, or None.
-    folds : fits without the groups of each part, which return predictions for the rows of that part.
+    folds : fits without the groups of each fold, which return predictions for its rows.
     final : the fit to all rows.
     """
 
     known: Array | None
     store: Store | None
-    folds: list[Fit[Array]]
+    folds: CrossFit
     final: Fit[Say]
 
-    def out_of_fold(self, name: str, some: Training, parts: list[npt.NDArray[np.bool_]]) -> Array:
+    def out_of_fold(self, name: str) -> Array:
         """Return what the candidate predicts for each row without the row's group: (rows, outputs)."""
         if self.known is not None:
             return self.known
-        out = np.zeros((len(some.y), 1 if some.classes is None else len(some.classes)))
-        for fold, part in zip(tracked(self.folds, "without some groups"), parts, strict=True):
-            out[part] = fold.result()
+        out = np.asarray(self.folds.result().by_row(), dtype=np.float64)
         if not np.isfinite(out).all():
             raise DataError("it predicts NaN or infinity")
         if self.store is not None:
@@ -122,8 +119,7 @@ class CandidateFits:
 
     def cancel(self) -> None:
         """Do not start fits that have not started."""
-        for fold in self.folds:
-            fold.cancel()
+        self.folds.cancel()
         self.final.cancel()
 
 
@@ -246,7 +242,9 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         everything = self._training(x, y, ids, weights, toward)
         rows = _some(ids, self.random_state)
         some = everything if rows is None else _taken(everything, rows, toward)
-        parts = _parts(some.ids, self.folds, self.random_state)
+        parts = folds(some.ids, parts=self.folds, seed=self.random_state)
+        if not parts:
+            raise DataError(f"{len(some.ids)} row(s): expected at least two.")
         apart = [_taken(some, np.flatnonzero(~part), _names(some.ids, part), everything) for part in parts]
         said, final, failed = self._tried(everything, some, apart, parts)
         together = self._vote(said, failed, some, parts)
@@ -266,7 +264,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         return Training(x, y, ids, weights, classes, self.topology_, toward, self.random_state)
 
     def _tried(
-        self, everything: Training, some: Training, apart: list[Training], parts: list[npt.NDArray[np.bool_]]
+        self, everything: Training, some: Training, apart: list[Training], parts: tuple[Mask, ...]
     ) -> tuple[dict[str, Array], dict[str, Say], dict[str, str]]:
         """By candidate: what it says of rows without their group, the one fitted to all, and what went wrong."""
         start, makers, said, final = time.monotonic(), self._makers(), {}, {}
@@ -279,15 +277,15 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
                 own = name in (self.candidates or {})
                 known = None if store is None or own else store.read(name)
                 submit: Callable[[Any], Any] = Fit if own else pool.submit  # others' code may not be made for threads
-                pairs = zip(apart, parts, strict=True) if known is None else ()
-                folds = [submit(partial(self._without, maker, some, *pair, start)) for pair in pairs]
-                trials[name] = CandidateFits(known, None if own else store, folds, submit(partial(maker, everything)))
+                without = partial(self._without, maker, some, apart, start)
+                fits = CrossFit(without, parts if known is None else (), submit=submit)
+                trials[name] = CandidateFits(known, None if own else store, fits, submit(partial(maker, everything)))
             for done, name in enumerate(tracked(makers, "trying {}".format)):
                 trial = trials[name]
                 if self.report is not None and not late:
                     self.report(done, len(makers), name)
                 try:
-                    known = trial.out_of_fold(name, some, parts)
+                    known = trial.out_of_fold(name)
                     final[name] = trial.final.result()
                     said[name] = known
                 except NotHereError:
@@ -320,18 +318,13 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             self.report(len(makers), len(makers), "votes")
         return said, final, failed | dict.fromkeys(late, "not tried: the budget was spent")
 
-    def _without(
-        self, maker: Maker, some: Training, training: Training, part: npt.NDArray[np.bool_], start: float
-    ) -> Array:
-        """Return the predictions for the rows of a part by a candidate that is fitted to the other rows."""
+    def _without(self, maker: Maker, some: Training, apart: list[Training], start: float, fold: Fold) -> Array:
+        """Return the predictions for the rows of a fold by a candidate that is fitted to the other rows."""
         if self.budget is not None and time.monotonic() - start > self.budget:
             raise _LateError
-        rows = np.flatnonzero(part)
-        return maker(training)(take_rows(some.x, rows), some_of(some.ids, rows), {})
+        return maker(apart[fold.number])(take_rows(some.x, fold.held_out), some_of(some.ids, fold.held_out), {})
 
-    def _vote(
-        self, said: dict[str, Array], failed: dict[str, str], some: Training, parts: list[npt.NDArray[np.bool_]]
-    ) -> Array:
+    def _vote(self, said: dict[str, Array], failed: dict[str, str], some: Training, parts: tuple[Mask, ...]) -> Array:
         """Votes and the league; and what all say together, without a row's group."""
         y, shares, names = some.y, some.shares, list(said)
         wanted = (y[:, None] == self.classes_).astype(np.float64) if self._classes else y.astype(np.float64)[:, None]
@@ -376,7 +369,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
     ) -> None:
         """What effects say of groups left out, a part at a time, with variances as they are."""
         added, spread = (np.zeros((len(target), len(self.fits_))) for _ in range(2))
-        for part in _parts(ids, self.folds, self.random_state) if len(ids.groups) > 2 else []:
+        for part in folds(ids, parts=self.folds, seed=self.random_state) if len(ids.groups) > 2 else ():
             gone = np.zeros(len(ids.groups), dtype=bool)
             gone[ids.codes[part]] = True
             vectors = vectors_of(self.fits_[0], self.topology_, ids.groups, {})[gone]
@@ -390,16 +383,12 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         else:
             said, sd = guesses + added[:, 0], np.sqrt(spread[:, 0] + self.fits_[0].noise[0])
         held_out = HeldOutRows(np.arange(len(target)) if rows is None else rows, target, ids, said, sd)
-        self.held_out_, self.intervals_ = held_out, None if len(ids.groups) < 3 else self._left_out(held_out)
-
-    def _left_out(self, rows: HeldOutRows) -> HeldOut:
-        """How far off the model is in groups that it has not seen, and how far away these were."""
-        ids, away, folds = rows.ids, np.ones(len(rows.ids)), np.zeros(len(rows.ids), np.intp)
-        for fold, part in enumerate(_parts(ids, self.folds, self.random_state)):
-            out, kept = some_of(ids, np.flatnonzero(part)), some_of(ids, np.flatnonzero(~part))
-            away[part], folds[part] = hops_of_rows(self.topology_, kept.groups, out.groups)[out.codes], fold
-        classes = self.classes_ if self._classes else None
-        return HeldOut.of(scores_of(rows.target, rows.said, classes), ids.codes, away, folds)
+        self.held_out_, self.intervals_ = held_out, None
+        if len(ids.groups) >= 3:
+            scores = scores_of(target, said, self.classes_ if self._classes else None)
+            out = Fold.of(folds(ids, parts=self.folds, seed=self.random_state))
+            found = OutOfFold(out, [scores[fold.held_out] for fold in out], [])
+            self.intervals_ = HeldOut.of_folds(found, ids, self.topology_)
 
     def _said(self, x: Any, ids: GroupIds, near: Near, inputs: Told | None = None) -> Array:
         told = inputs or {}
@@ -632,16 +621,6 @@ def _taken(
 
 def _names(ids: GroupIds, part: npt.NDArray[np.bool_]) -> tuple[Name, ...]:
     return tuple(ids.groups.decode(np.unique(ids.codes[part]))) if len(ids.groups) > 1 else ()
-
-
-def _parts(ids: GroupIds, folds: int, seed: int) -> list[npt.NDArray[np.bool_]]:
-    """Rows of whole groups that are left out together; of one group, rows at random."""
-    if len(ids.groups) > 1:
-        return list(parts_of(ids, folds, seed))
-    if len(ids) < 2:
-        raise DataError(f"{len(ids)} row(s): expected at least two.")
-    part = group_rng("rows", seed).permutation(len(ids)) % min(folds, len(ids))
-    return [part == place for place in range(part.max() + 1)]
 
 
 class _LateError(Exception):

@@ -22,10 +22,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import has_fit_parameter
 
+from toporo.choice.cross_fitting import folds
 from toporo.errors import DataError, muted
 from toporo.estimators.classes import TROClassifier, TRORegressor
 from toporo.estimators.kriged import GroupInputs, KrigedLevels, KrigedRegressor
-from toporo.estimators.rows import UNKNOWN, parts_of, row_count
+from toporo.estimators.rows import UNKNOWN, row_count
 from toporo.estimators.weighted import fit_weighted
 from toporo.groups import GroupIds
 from toporo.machine import one_thread
@@ -472,10 +473,8 @@ def _numbers(x: Any) -> Array:
 def _ridge(z: Array, y: Array, ids: GroupIds, weights: Array | None, seed: int) -> tuple[Array, Array]:
     """Coefficients and intercept of ridge regression, shrunk as it is best in groups left out."""
     y = np.asarray(y, dtype=np.float64)
-    parts = [
-        Moments.of(z[part], y[part], None if weights is None else weights[part])
-        for part in parts_of(ids, RIDGE_PARTS, seed)
-    ]
+    masks = folds(ids, parts=RIDGE_PARTS, seed=seed) if len(ids.groups) > 1 else (np.ones(len(y), dtype=bool),)
+    parts = [Moments.of(z[part], y[part], None if weights is None else weights[part]) for part in masks]
     everything = Moments.sum(parts)
     shrink = (1.0 / everything.mass, *RIDGES)
     best = 0

@@ -15,8 +15,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from toporo.checks import number, whole
+from toporo.choice.cross_fitting import Fold, cross_fit, folds
 from toporo.errors import DataError, SettingError
-from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.places import placed, vectors_of
 from toporo.estimators.rows import (
     EVERYONE,
@@ -24,10 +24,10 @@ from toporo.estimators.rows import (
     encode_classes,
     group_ids,
     ids_to_predict,
-    parts_of,
     refuse_graph_alone,
     refuse_no_weight,
     row_count,
+    some_of,
     take_rows,
     warn_unknown,
 )
@@ -350,15 +350,17 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """Fit the model to all rows; what models that have not seen a row's group say of it; and of which rows."""
         if weights is not None:
             weight_name(self.estimator)  # an error before the work starts
-        guesses = np.full((len(y), len(self.classes_)), LEAST) if self._classes else np.zeros(len(y))
-        for held_out in parts_of(ids, self.folds, self.random_state):
-            kept, rows = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+        def predict(fold: Fold) -> Array:
+            kept, held_out = fold.kept, take_rows(x, fold.held_out)
             model = self._fitted(take_rows(x, kept), y[kept], None if weights is None else weights[kept])
-            if self._classes:
-                known = np.searchsorted(self.classes_, model.classes_)
-                guesses[np.ix_(rows, known)] = model.predict_proba(take_rows(x, rows))
-            else:
-                guesses[rows] = model.predict(take_rows(x, rows))
+            if not self._classes:
+                return np.asarray(model.predict(held_out), dtype=np.float64)
+            guesses = np.full((len(fold.held_out), len(self.classes_)), LEAST)
+            guesses[:, np.searchsorted(self.classes_, model.classes_)] = model.predict_proba(held_out)
+            return guesses
+
+        guesses = cross_fit(predict, folds(ids, parts=self.folds, seed=self.random_state)).by_row()
         self.estimator_ = self._fitted(x, y, weights)
         self._adopt_attributes()
         return guesses, None

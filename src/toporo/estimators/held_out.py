@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -31,14 +31,12 @@ import numpy.typing as npt
 from sklearn.base import clone, is_classifier
 
 from toporo.checks import number
+from toporo.choice.cross_fitting import Fold, Mask, OutOfFold, cross_fit, folds
 from toporo.choice.penalty import PriorMaker
-from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
 from toporo.errors import DataError, SettingError, TopoRoError, warn
 from toporo.estimators.coefficients import KrigedPart
-from toporo.estimators.kriged_classes import some_of
-from toporo.estimators.rows import draw, parts_of
+from toporo.estimators.rows import draw, some_of
 from toporo.groups import GroupIds
-from toporo.progress import tracked
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -103,6 +101,22 @@ class HeldOut:
         away = np.ones(len(scores)) if distances is None else _steps(distances)
         growth = _growth(scores, codes, away, np.zeros(len(codes), np.intp) if folds is None else np.asarray(folds))
         return cls(LEVELS, _thresholds(scores / away**growth, codes, count), growth, count)
+
+    @classmethod
+    def of_folds(cls, scores: OutOfFold, ids: GroupIds, graph: GroupGraph | None) -> Self:
+        """From the scores of rows that were held out; distances are hops over the graph.
+
+        Parameters
+        ----------
+        scores : as the values of cross-fitting.
+        ids : the group of every row.
+        graph : over the groups; without one, distances do not count.
+        """
+        away = []
+        for fold in scores.folds:
+            kept = ids.groups.decode(np.unique(ids.codes[fold.kept]))
+            away.append(hops_of_rows(graph, kept, ids.groups)[ids.codes[fold.held_out]])
+        return cls.of(np.concatenate(scores.values), ids.codes[scores.rows], np.concatenate(away), scores.fold_of_row)
 
     def __repr__(self) -> str:
         return f"HeldOut({self.groups} groups, growth {self.growth:.2g})"
@@ -316,61 +330,51 @@ def refitted(
         x, y, ids = x[some], y[some], GroupIds(ids.codes[some], ids.groups)
         weights = None if weights is None else weights[some]
     classes = model.classes_ if is_classifier(model) else None
-    scores, rows, distances, folds = [], [], [], []
-    failed: list[TopoRoError] = []
+
+    def score(fold: Fold) -> Array:
+        return scores_of(y[fold.held_out], _predict_without(model, x, y, ids, weights, fold), classes)
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # whatever is the matter with parts of the rows, all of them were told of
-        parts = list(_parts(graph, ids, list(test_groups)))
-        for fold, part in enumerate(tracked(parts, "fitting without some groups, for intervals")):
-            out = np.flatnonzero(part)
-            try:
-                said = _said_without(model, x, y, ids, weights, part)
-            except TopoRoError as error:
-                failed.append(error)  # one class among the groups that are kept, say
-                continue
-            scores.append(scores_of(y[out], said, classes))
-            rows.append(ids.codes[out])
-            distances.append(hops_of_rows(graph, _names(ids, ~part), ids.groups)[rows[-1]])
-            folds.append(np.full(len(out), fold))
-    if len(np.unique(np.concatenate(rows or [np.zeros(0)]))) < FEWEST or not all(np.isfinite(s).all() for s in scores):
+        warnings.simplefilter("ignore")  # the fit to all rows gave the same warnings
+        masks = _folds(graph, ids, list(test_groups))
+        # Where one class is missing among the kept groups, say, a fit fails.
+        found = cross_fit(score, masks, "fitting without some groups, for intervals", skip=(TopoRoError,))
+    failed = found.failures
+    if len(np.unique(ids.codes[found.rows])) < FEWEST or not all(np.isfinite(each).all() for each in found.values):
         why = str(failed[0]) if failed else "they predict NaN or infinity."
-        count = f"{len(failed) or 'all'} of {len(parts)}"
+        count = f"{len(failed) or 'all'} of {len(masks)}"
         warn(f"the model has no intervals: {count} fits without some groups failed. {why}")
         return None
-    return HeldOut.of(np.concatenate(scores), np.concatenate(rows), np.concatenate(distances), np.concatenate(folds))
+    return HeldOut.of_folds(found, ids, graph)
 
 
-def _parts(graph: GroupGraph | None, ids: GroupIds, test_groups: list[Name]) -> Iterator[npt.NDArray[np.bool_]]:
-    """Rows that are left out together, fit by fit."""
-    yield from parts_of(ids, FOLDS, 0)
+def _folds(graph: GroupGraph | None, ids: GroupIds, test_groups: list[Name]) -> tuple[Mask, ...]:
+    """Return folds of random groups and, with a graph, of groups far from the others."""
+    near = folds(ids, parts=FOLDS)
     if graph is None:
-        return
-    far: Any = LeaveRegionOut(graph, max_splits=FOLDS)
-    if test_groups:  # of few groups few parts: a single one has kept neighbours
-        far = GraphHopSplit(graph, test_groups, n_splits=max(2, min(FOLDS, len(ids.groups) // 3)), repeats=1)
-    for names in far.regions(ids.groups):
-        yield np.isin(ids.codes, ids.groups.encode(names))
+        return near
+    if not test_groups:
+        return near + folds(ids, graph, kind="regions", parts=FOLDS)
+    parts = max(2, min(FOLDS, len(ids.groups) // 3))  # of few groups few folds: a single one has kept neighbours
+    return near + folds(ids, graph, test_groups, kind="matched", parts=parts)
 
 
-def _names(ids: GroupIds, rows: npt.NDArray[np.bool_]) -> list[Name]:
-    return [ids.groups.names[code] for code in np.unique(ids.codes[rows])]
-
-
-def _said_without(
-    model: Any, x: Array, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None, part: npt.NDArray[np.bool_]
+def _predict_without(
+    model: Any, x: Array, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None, fold: Fold
 ) -> Array:
-    """What the model says of some rows when it is fitted to the others: values, or probabilities of all classes."""
-    out, kept = np.flatnonzero(part), np.flatnonzero(~part)
+    """Predict the rows of a fold by a model that is fitted to the others: values, or probabilities of all classes."""
+    out, kept = fold.held_out, fold.kept
+    known, new = some_of(ids, kept), some_of(ids, out)
     fewer, settings = clone(model), model.get_params(deep=False)
     if settings.get("penalty") == "auto" and settings.get("radius") is None:
         fewer.set_params(penalty=model.penalty_)
     if settings.get("test_groups") is not None:
-        fewer.set_params(test_groups=_names(ids, part))
+        fewer.set_params(test_groups=list(new.groups))
     if isinstance(settings.get("prior"), Prior | Mapping):
-        left = PriorMaker(settings["prior"], None, False).fold(_names(ids, ~part), ())
+        left = PriorMaker(settings["prior"], None, False).fold(list(known.groups), ())
         fewer.set_params(prior="uniform" if left is None else left)
-    fewer.fit(x[kept], y[kept], groups=some_of(ids, kept), sample_weight=None if weights is None else weights[kept])
-    named = {"groups": some_of(ids, out)} if isinstance(fewer, KrigedPart) else {}
+    fewer.fit(x[kept], y[kept], groups=known, sample_weight=None if weights is None else weights[kept])
+    named = {"groups": new} if isinstance(fewer, KrigedPart) else {}
     if not is_classifier(model):
         return np.asarray(fewer.predict(x[out], **named))
     chances = np.zeros((len(out), len(model.classes_)))

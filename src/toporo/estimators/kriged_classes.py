@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +15,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from toporo.choice.hops import hop_folds
-from toporo.data.grouped import group_rng
+from toporo.choice.cross_fitting import Fold, Mask, cross_fit, folds
 from toporo.errors import TopoRoWarning, warn
 from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.kriged import GroupInputs, KrigedRegressor
-from toporo.estimators.rows import EVERYONE, check_classes, counted, encode_classes, group_ids, one_group
-from toporo.groups import GroupIds
+from toporo.estimators.rows import EVERYONE, check_classes, counted, encode_classes, group_ids, one_group, some_of
+from toporo.groups import GroupIds, Groups
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
@@ -153,50 +152,42 @@ class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ign
 
     def _calibrate(self, x: Array, codes: npt.NDArray[np.intp], ids: GroupIds, weights: Array) -> None:
         """Find scales and biases from what models say of rows whose groups they have not seen."""
-        scores, rows, self.held_out_ = [], [], []
-        for part in held_out_parts(self.topology_, ids, x):
-            kept = np.flatnonzero(~part)
-            if len(np.unique(codes[kept])) < len(self.classes_):
-                continue  # a model that has never met a class has no say on it
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", TopoRoWarning)  # what they warn of, the whole model warns of
-                model = self._regression(x[kept], codes[kept], some_of(ids, kept), weights[kept])
-                rows.append(np.flatnonzero(part))
-                scores.append(_class_scores(model, x[part], some_of(ids, rows[-1]), None, weights[part]))
-            self.held_out_.append(tuple(some_of(ids, rows[-1]).groups))
-        self.scale_, self.bias_ = np.ones(len(self.classes_)), np.zeros(len(self.classes_))
-        if not rows:
+        classes = len(self.classes_)
+
+        def score(fold: Fold) -> Array:
+            kept, out = fold.kept, fold.held_out
+            model = self._regression(x[kept], codes[kept], some_of(ids, kept), weights[kept])
+            return np.hstack(_class_scores(model, x[out], some_of(ids, out), None, weights[out]))
+
+        # A model that has never met a class cannot predict it.
+        masks = [mask for mask in _calibration_folds(self.topology_, ids, x) if len(np.unique(codes[~mask])) == classes]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TopoRoWarning)  # the whole model gives the same warnings
+            found = cross_fit(score, masks)
+        self.held_out_ = [tuple(some_of(ids, fold.held_out).groups) for fold in found.folds]
+        self.scale_, self.bias_ = np.ones(classes), np.zeros(classes)
+        if not masks:
             warn(
                 "probabilities are not calibrated: whichever groups are held out, the others lack some class. Join "
                 "classes or groups; until then probabilities are those of a normal model."
             )
             return
-        places = np.concatenate(rows)
         groups = len(ids.groups) if len(ids.groups) > 1 else math.inf
-        z, shares = (np.concatenate(each) for each in zip(*scores, strict=True))
-        self.scale_, self.bias_ = _calibrated(z, shares, codes[places], weights[places], groups)
+        z, shares = np.split(np.concatenate(found.values), 2, axis=1)
+        self.scale_, self.bias_ = _calibrated(z, shares, codes[found.rows], weights[found.rows], groups)
 
 
-def held_out_parts(graph: GroupGraph | None, ids: GroupIds, x: Array) -> Iterator[npt.NDArray[np.bool_]]:
-    """Rows to hold out together: regions as far away as the graph's other groups are, whole groups, or rows."""
-    names, m = ids.groups.names, len(ids.groups)
-    if m > 2 and graph is not None:
+def _calibration_folds(graph: GroupGraph | None, ids: GroupIds, x: Array) -> tuple[Mask, ...]:
+    """Return folds of regions as far away as the graph's other groups, of whole groups, or of rows."""
+    names = ids.groups.names
+    if len(names) > 2 and graph is not None:
         reached = graph.hops(names)
         others = [name for name in graph.names if name not in ids.groups and math.isfinite(reached[name])]
-        for fold in hop_folds(graph, names, others or None, FOLDS):
-            yield np.isin(ids.codes, ids.groups.encode(fold.held_out))
-        return
-    # Without groups, equal rows stay together, in whatever order they come: a row twice is a row of weight 2.
-    units = ids.codes if m > 1 else np.unique(x, axis=0, return_inverse=True)[1].ravel()
-    order = group_rng("calibration", 0).permutation(units.max() + 1)
-    part = order[units] % min(FOLDS, len(order))
-    for place in range(part.max() + 1):
-        yield part == place
-
-
-def some_of(ids: GroupIds, rows: npt.NDArray[np.intp]) -> GroupIds:
-    """The groups of some rows, without those that have none among them."""
-    return group_ids(GroupIds(ids.codes[rows], ids.groups), len(rows))
+        return folds(ids, graph, others, kind="hops", parts=FOLDS)
+    if len(names) == 1:  # equal rows stay together, in any order: a row twice is a row of weight 2
+        rows = np.unique(x, axis=0, return_inverse=True)[1].ravel()
+        ids = GroupIds(rows, Groups(range(int(rows.max()) + 1)))
+    return folds(ids, parts=FOLDS)
 
 
 def _class_scores(

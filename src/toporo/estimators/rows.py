@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -401,13 +401,9 @@ def draw(ids: GroupIds, most: int, seed: int) -> npt.NDArray[np.intp]:
     return np.sort(np.concatenate(chosen))
 
 
-def parts_of(ids: GroupIds, folds: int, seed: int) -> Iterator[npt.NDArray[np.bool_]]:
-    """Rows of whole groups that are left out together: every group once, in at most so many parts."""
-    order = group_rng("folds", seed).permutation(len(ids.groups))
-    part = np.empty(len(order), dtype=np.intp)
-    part[order] = np.arange(len(order)) % min(folds, len(order))
-    for place in range(part.max() + 1):
-        yield part[ids.codes] == place
+def some_of(ids: GroupIds, rows: npt.NDArray[np.intp]) -> GroupIds:
+    """Return the groups of some rows, without those that have none among them."""
+    return group_ids(GroupIds(ids.codes[rows], ids.groups), len(rows))
 
 
 def row_count(x: Any) -> int:

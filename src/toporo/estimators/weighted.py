@@ -32,6 +32,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, has_fit_parameter
 
 from toporo.checks import one_of, penalty_number, whole
+from toporo.choice.cross_fitting import Fold, cross_fit, folds
 from toporo.choice.penalty import PriorMaker
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.estimators.base import graph_and_test, ids_or_one
@@ -44,7 +45,6 @@ from toporo.estimators.rows import (
     group_ids,
     learn_graph_of,
     left_in_effect,
-    parts_of,
     refuse_no_weight,
     sizes_of,
 )
@@ -222,15 +222,16 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         """
         seed = int(self.random_state)
         few = table.take(draw(table.ids, ROWS, seed))
-        parts = [np.flatnonzero(part) for part in parts_of(few.ids, int(self.folds), seed)]
+        masks = folds(few.ids, parts=int(self.folds), seed=seed)
         light, units = _lighter(self.estimator), self._units(few)
+
+        def lost(fold: Fold) -> Array:
+            held_out = self._lost(light, few.take(fold.kept), q, few.take(fold.held_out))
+            return np.asarray((held_out / units).mean(axis=1))
+
         q = prior
         for turn in range(int(self.rounds)):
-            rows = np.zeros(len(few.y))
-            for part in parts:
-                kept, held_out = few.take(np.setdiff1d(np.arange(len(rows)), part)), few.take(part)
-                rows[part] = (self._lost(light, kept, q, held_out) / units).mean(axis=1)
-            losses = np.bincount(few.ids.codes, few.shares * rows) / few.mass
+            losses = np.bincount(few.ids.codes, few.shares * cross_fit(lost, masks).by_row()) / few.mass
             _refuse_undefined(losses, table.ids.groups)
             q = q + 2.0 / (turn + 2.0) * (best_response(losses, prior, self.penalty, self.divergence) - q)
         return q, losses

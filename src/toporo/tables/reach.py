@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,19 +29,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist
 
-from toporo.choice.splits import GraphHopSplit
+from toporo.choice.cross_fitting import Mask, cross_fit, folds
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError
-from toporo.estimators.rows import Scaling, draw, group_ids, parts_of
+from toporo.estimators.rows import Scaling, draw, group_ids
 from toporo.estimators.stored import check_arrays
-from toporo.groups import GroupIds, Groups
+from toporo.groups import GroupIds
 from toporo.robust.rows import for_each
 from toporo.schema import AtLeastOne, Positive, as_type
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
-Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 
 #: Training rows that are kept: at most so many, at least so many however many inputs there are, and numbers in them.
@@ -231,10 +230,8 @@ class Reach:
         places = _some(ids, most)
         ids = group_ids(GroupIds(ids.codes[places], ids.groups), len(places))
         rows = _scaled(x[places], scaling)[:, used] * weights[used]
-        parts = list(_parts(ids, graph, test_groups))
-        held = np.zeros(len(rows))
-        for part in parts:
-            held[part] = _nearest(rows[~part], rows[part])
+        parts = _folds(ids, graph, test_groups)
+        held = cross_fit(lambda fold: _nearest(rows[fold.kept], rows[fold.held_out]), parts)
         usual = float(pdist(rows[:: -(-len(rows) // PAIRED_ROWS)]).mean()) if len(rows) > 1 else 0.0
         usual = usual if usual > 0.0 else 1.0
         hops = [] if graph is None or len(ids.groups) < 2 else _bridged(graph, ids, parts)
@@ -246,7 +243,7 @@ class Reach:
             high=x.max(axis=0),
             rows=np.ascontiguousarray(rows),
             usual=usual,
-            limit=max(_whisker(held) / usual, LEAST),
+            limit=max(_whisker(held.by_row() if parts else np.zeros(len(rows))) / usual, LEAST),
             # Without test groups folds are groups drawn at random, most of them next to others: hops tell nothing then.
             most_hops=max([1, *(int(hop) for hop in hops if math.isfinite(hop))]) if hops and test_groups else None,
             pathless=math.inf in hops,
@@ -405,19 +402,14 @@ def _nearest(kept: Array, rows: Array) -> Array:
     return np.concatenate(for_each(spans, work, len(rows))) if spans else np.zeros(0)
 
 
-def _parts(ids: GroupIds, graph: GroupGraph | None, test_groups: Sequence[str]) -> Iterator[Mask]:
-    """Rows that are held out together: whole groups, or rows of the only group."""
-    if len(ids.groups) == 1:
-        ids = GroupIds(np.arange(len(ids)), Groups(range(len(ids))))
-    elif graph is not None and test_groups and FEWEST_MATCHED <= len(ids.groups) <= MOST_MATCHED:
+def _folds(ids: GroupIds, graph: GroupGraph | None, test_groups: Sequence[str]) -> tuple[Mask, ...]:
+    """Return folds of whole groups, or of rows of the only group."""
+    if graph is not None and test_groups and FEWEST_MATCHED <= len(ids.groups) <= MOST_MATCHED:
         hops = graph.hops(ids.groups)
         test = [name for name in test_groups if name in hops and math.isfinite(hops[name])]
         if test:
-            folds = min(FOLDS, len(ids.groups) // 2)
-            for held_out in GraphHopSplit(graph, test, n_splits=folds, repeats=1).regions(ids.groups):
-                yield np.isin(ids.codes, ids.groups.encode(held_out))
-            return
-    yield from (part for part in parts_of(ids, FOLDS, 0) if not part.all())
+            return folds(ids, graph, test, kind="matched", parts=min(FOLDS, len(ids.groups) // 2))
+    return folds(ids, parts=FOLDS)
 
 
 def _bridged(graph: GroupGraph, ids: GroupIds, parts: Sequence[Mask]) -> list[float]:

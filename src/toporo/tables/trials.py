@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from toporo.checks import positive, whole
-from toporo.choice.splits import GraphHopSplit
+from toporo.choice import cross_fitting
 from toporo.data.frame import Numbers
 from toporo.errors import DataError, SettingError, TopoRoError, listed
 from toporo.estimators import (
@@ -142,9 +142,8 @@ def compare_models(
             f"others it takes at least {FEWEST_GROUPS}. Name a finer column of groups, or add groups."
         )
     ring = _Ring(ready, own, fast, seed)
-    asked = ready.roles.test_groups if ready.graph is not None and ready.roles.test_groups else None
-    splitter = GraphHopSplit(ready.graph, asked, n_splits=min(parts, len(names)), repeats=1, seed=seed)
-    regions = [tuple(map(str, region)) for region in splitter.regions(ids.groups)]
+    masks = cross_fitting.folds(ids, ready.graph, ready.roles.test_groups or (), kind="matched", parts=parts, seed=seed)
+    regions = [tuple(map(str, ids.groups.decode(np.unique(ids.codes[mask])))) for mask in masks]
     test = _test_rows(ready)
     with Progress("comparing", (len(regions) + (test is not None)) * len(ring.trials), progress) as shown:
         in_test = {} if test is None else ring.fit_all(test, shown, {})
