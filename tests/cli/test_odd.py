@@ -182,7 +182,7 @@ def test_json_has_no_infinity_where_no_path_leads(toporo: Run, files: Path) -> N
     assert {row["group"]: row["hops"] for row in strict(toporo("explain", "model", "--json").out)["groups"]} == hops
 
 
-@pytest.mark.parametrize("unit", [1e-250, 1e-120, 9e99, 1e300])
+@pytest.mark.parametrize("unit", [1e-120, 1e99])
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_features_in_absurd_units_are_features(unit: float, task: str) -> None:
     table, target = (river(), "y") if task == "regression" else (floods(), "flood")
@@ -197,9 +197,10 @@ def test_features_in_absurd_units_are_features(unit: float, task: str) -> None:
 @pytest.mark.parametrize(
     ("column", "unit", "words"),
     [
-        ("y", 1e200, "y holds numbers too large to be squared"),
+        ("y", 1e200, "too large to be squared and added up (the limit is 1e+100): give it in a larger unit"),
         ("y", 1e-200, "y holds numbers too small to be squared"),
-        ("x", 1e-300, "X holds numbers too small to be divided by"),
+        ("x", 1e-300, "X holds numbers too small to be squared"),
+        ("x", 1e300, "too large to be squared and added up (the limit is 1e+100): give it in a larger unit"),
     ],
 )
 def test_numbers_beyond_all_measure_are_an_error(

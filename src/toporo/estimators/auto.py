@@ -60,6 +60,7 @@ from toporo.estimators.weighted import weight_name
 from toporo.groups import GroupIds
 from toporo.machine import Fit, FitPool, one_thread, usable_threads
 from toporo.progress import tracked
+from toporo.robust.rows import refuse_huge
 from toporo.types import Array, Name
 
 #: A candidate whose squared error in any part is more than so many times that of the safe mean has no vote.
@@ -184,6 +185,10 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             check_classes(target, "AutoRegressor")
         else:
             target = check_numbers(target, "AutoClassifier")
+            refuse_huge(target, "y")
+        inputs = of.numbers_of(x)
+        if inputs.size:
+            refuse_huge(np.where(np.isfinite(inputs), inputs, 0.0), "X")
         rows = row_count(x)
         ids = one_group(EVERYONE, rows) if groups is None else group_ids(groups, rows)
         if sample_weight is not None:

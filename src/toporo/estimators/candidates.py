@@ -284,7 +284,7 @@ def tell(say: Say, x: Any, ids: GroupIds, told: GroupInputs | None) -> GroupInpu
     if isinstance(say, Sum):
         return tell(say.below, x, ids, told)
     if isinstance(say, InContext):
-        return (told or GroupInputs()).add(ids, _numbers(x))
+        return (told or GroupInputs()).add(ids, numbers_of(x))
     if isinstance(say, OfModel) and isinstance(say.model, KrigedRegressor):
         return say.model.gather(x if say.inputs is None else say.inputs(x), ids.names, told)
     return None
@@ -455,7 +455,7 @@ def _columns_of(x: Any, kept: npt.NDArray[np.int64]) -> Any:
 
 def in_context(x: Any, ids: GroupIds, told: GroupInputs | None = None) -> Any:
     """The inputs, and the means of those that are numbers over the rows of every group: those given, or all told of."""
-    numbers = _numbers(x)
+    numbers = numbers_of(x)
     if UNKNOWN in ids.groups:
         means = np.full_like(numbers, np.nan)
     else:
@@ -466,7 +466,8 @@ def in_context(x: Any, ids: GroupIds, told: GroupInputs | None = None) -> Any:
     return named.assign(**{f"mean of column {place} of the group": column for place, column in enumerate(means.T)})
 
 
-def _numbers(x: Any) -> Array:
+def numbers_of(x: Any) -> Array:
+    """Return the columns of numbers."""
     return np.asarray(x.select_dtypes(include=["number", "bool"]) if hasattr(x, "iloc") else x, dtype=np.float64)
 
 

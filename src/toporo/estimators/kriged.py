@@ -187,7 +187,6 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             times = None if times is None else times[weights > 0]
         self.scaling_ = Scaling.of(x, shares, center=True, what="X")
         self.target_scaling_ = Scaling.of(target, shares, center=True, what="y")
-        self.target_scaling_.check_squares("y")
         scaled = self.scaling_.apply(x)
         self.range_ = scaled.min(axis=0), scaled.max(axis=0)
         factors = GroupFactors.from_rows(scaled, self.target_scaling_.apply(target), ids, shares)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toporo.choice.penalty import Losses, NoChoiceError, PenaltyChoice, PriorMaker, choose_penalty
 from toporo.errors import warn
@@ -29,8 +28,6 @@ MOST_ROWS = 20_000
 FEWEST_TO_CHOOSE = 4
 #: An automatic ridge is this many times columns over rows in effect: at ten rows per column, ten times the least one.
 PER_ROW = 0.1
-#: Columns whose spread is larger than this, or smaller than its inverse, are brought nearer to one first.
-EXTREME = 1e80
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def prepare(rows: Rows | Summary, intercept: bool) -> Losses:
     """Prepare the losses by group of scaled data."""
     if isinstance(rows, Summary):
         return rows.squared_losses(_target_units(rows), intercept=intercept)
-    x, scale = _measurable(rows)
+    x, scale = rows.x, rows.inputs.scale
     if rows.targets is None:
         return LogisticLosses.from_arrays(
             x, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights, one_class="allow", scale=scale
@@ -103,16 +100,6 @@ def _chosen(
     except NoChoiceError as error:
         warn(f"{str(error).partition(' Give a number')[0]} The penalty is {PENALTY:g}.")
         return None
-
-
-def _measurable(rows: Rows) -> tuple[npt.NDArray[Any], Array]:
-    """Inputs and their scale, in units in which squares neither overflow nor vanish; as a rule in their own."""
-    scale = rows.inputs.scale
-    extreme = (scale < 1 / EXTREME) | (scale > EXTREME)
-    if not extreme.any():
-        return rows.x, scale
-    units = np.where(extreme, np.ldexp(1.0, np.frexp(scale)[1]), 1.0)  # powers of two: no digit is lost
-    return rows.x / units, scale / units
 
 
 def fit(

@@ -17,7 +17,7 @@ from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups, is_missing
 from toporo.robust.logistic import row_losses
-from toporo.robust.rows import chunks, for_each, refuse_infinite, weighted_rows
+from toporo.robust.rows import LARGEST, chunks, for_each, refuse_infinite, weighted_rows
 from toporo.text import many
 from toporo.topology.effect import PER_COLUMN, effective_rows, heaviest, rows_in_effect, too_few, weights_in_words
 from toporo.types import Array, Name
@@ -28,10 +28,8 @@ EVERYONE = "all"
 UNKNOWN = "(unknown group)"
 #: A column whose spread is below this share of its mean is constant but for rounding.
 CONSTANT = 1e-12
-#: A smaller spread cannot be divided by.
-SMALLEST = 1e-290
-#: Errors of targets with a spread beyond these have squares that are not finite, or zero.
-LARGEST_TARGET, SMALLEST_TARGET = 1e100, 1e-150
+#: The square of a smaller spread is no number with all its digits.
+SMALLEST = 1e-150
 #: A graph is learned from at most so many rows of a group.
 LEARN_ROWS = 200
 #: ... and seen from near: at the paper's ten scales raw inputs run into one. Of a chain of groups, ten scales recover
@@ -72,32 +70,31 @@ class Scaling:
             middle = np.zeros(values.shape[1])
             if center:
                 middle = np.sum([_sum(values[part], weights, part) for part in parts], axis=0) / mass
-                # Of a constant column exactly its value; an overflow must not look like one.
-                middle = np.where(np.isfinite(middle), np.clip(middle, low, high), np.inf)
+                middle = np.clip(middle, low, high)  # of a constant column exactly its value
             reach = np.maximum(np.abs(high - middle), np.abs(low - middle))
             unit = np.where(reach > 0, reach, 1.0)
-            # In units of the farthest value no square overflows.
+            # In units of the farthest value no square overflows or vanishes.
             squares = [_sum(((values[part] - middle) / unit) ** 2, weights, part) for part in parts]
             scale = unit * np.sqrt(np.sum(squares, axis=0) / mass)
         return cls.known(middle, scale, low, high, what=what)
 
     @classmethod
     def known(cls, middle: Array, scale: Array, low: Array, high: Array, *, what: str) -> Scaling:
-        """Where means and deviations are known, and the range of every column: of a constant one exactly its value."""
-        if not (np.isfinite(middle).all() and np.isfinite(scale).all()):
-            raise DataError(f"{what} holds numbers too large to be added up: give it in a larger unit.")
+        """From known means and deviations, and the range of every column: of a constant one exactly its value.
+
+        This is where numbers that are too large or too small to be squared are refused.
+        """
+        largest = max(float(np.abs(low).max(initial=0.0)), float(np.abs(high).max(initial=0.0)))
+        if not largest <= LARGEST:
+            raise DataError(
+                f"{what} holds numbers up to {largest:.2g}, too large to be squared and added up (the limit is "
+                f"{LARGEST:g}): give it in a larger unit."
+            )
         middle = np.where(middle == 0.0, middle, np.clip(middle, low, high))  # zero is also where nothing is subtracted
         varies = scale > CONSTANT * np.abs(middle)
         if (scale[varies] < SMALLEST).any():
-            raise DataError(f"{what} holds numbers too small to be divided by: give it in a smaller unit.")
-        return cls(middle, np.where(varies, scale, 1.0))
-
-    def check_squares(self, what: str) -> None:
-        """Raise if errors on these scales have squares that are not finite, or zero."""
-        if (self.scale > LARGEST_TARGET).any():
-            raise DataError(f"{what} holds numbers too large to be squared: give it in a larger unit.")
-        if (self.scale < SMALLEST_TARGET).any():
             raise DataError(f"{what} holds numbers too small to be squared: give it in a smaller unit.")
+        return cls(middle, np.where(varies, scale, 1.0))
 
     def apply(self, values: npt.NDArray[Any], dtype: Any = np.float64) -> npt.NDArray[Any]:
         """A scaled copy."""
@@ -157,7 +154,6 @@ class Rows:
             inputs = Scaling.of(x, weights, center=center, what="X")
             if classes is None:
                 targets = Scaling.of(y, weights, center=center, what="y")
-                targets.check_squares("y")
         return cls(x, y, ids, weights, inputs, targets, classes)
 
     @property

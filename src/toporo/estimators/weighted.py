@@ -367,9 +367,7 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]  #
         return target
 
     def _units(self, table: WeighedRows) -> Array:
-        scaling = Scaling.of(_columns(table.y), table.shares, center=True, what="y")
-        scaling.check_squares("y")
-        return scaling.scale**2
+        return Scaling.of(_columns(table.y), table.shares, center=True, what="y").scale ** 2
 
     def _lost(self, estimator: Any, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
         values = _fitted(estimator, kept, q).predict(held_out.x)
