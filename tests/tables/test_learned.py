@@ -109,7 +109,7 @@ def test_a_graph_without_resamples_says_so() -> None:
     model = fit(CHAIN, graph=graph)
     assert "How stable it is was not measured" in model.explain().remarks[0]
     assert model.estimator.prior_.bootstrap_rms is None
-    assert fit(CHAIN).explain().remarks == ()
+    assert fit(CHAIN, graph=None).explain().remarks == ()
 
 
 def test_advice_on_a_graph_in_pieces_names_the_command_that_has_the_setting() -> None:
