@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from toporo.data.arrow import open_table
+from toporo.data.table import find_table
 from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, listed
 from toporo.files import open_text
 from toporo.groups import is_missing
@@ -128,8 +128,8 @@ def _read_graph(path: str | os.PathLike[str]) -> GroupGraph:
     if kind == "text":
         return _read_edges(file)
     try:
-        with open_table(file) as table:
-            batches = list(table.batches(range(len(table.names)), MOST_EDGES))
+        table = find_table(file)
+        batches = [batch.arrays for batch in table.batches(table.names, MOST_EDGES)]
     except DataError as error:
         raise GraphError(str(error)) from None
     columns = [[cell for batch in batches for cell in batch[place].to_pylist()] for place in range(len(table.names))]

@@ -14,15 +14,15 @@ import pyarrow as pa
 from pyarrow import parquet
 
 import toporo as tr
-from toporo.data import dataset
+from toporo.data import table as data_table
 from toporo.tables import TableModel, large
 
 from .data import NEW_STATIONS, RIVER_EDGES, grid, river
 from .models import LBFGS, NEWTON
 from .parts import part, patched
 
-#: Rows of a piece of a table read out of core, here.
-PIECE_ROWS = 100
+#: Rows of a chunk of a table read out of core, here.
+CHUNK_ROWS = 100
 CELLS, CELL_EDGES = grid()
 #: Three tables, by name: columns, settings of the fit.
 TABLES: dict[str, tuple[dict[str, list[Any]], dict[str, Any]]] = {
@@ -40,8 +40,8 @@ TABLES: dict[str, tuple[dict[str, list[Any]], dict[str, Any]]] = {
 
 @contextlib.contextmanager
 def out_of_core() -> Iterator[None]:
-    """Read every table in pieces, however small it is."""
-    with patched(dataset, PIECE_ROWS=PIECE_ROWS), patched(large, needs_scan=lambda dataset: True):
+    """Read every table in chunks, however small it is."""
+    with patched(data_table, CHUNK_ROWS=CHUNK_ROWS), patched(large, needs_scan=lambda table: True):
         yield
 
 
@@ -73,7 +73,7 @@ def fitted(folder: Path, model: str, how: str) -> dict[str, Any]:
             source.mkdir()
             whole = pa.table(table)
             for number, rows in enumerate(np.array_split(np.arange(len(whole)), 3)):
-                parquet.write_table(whole.take(rows), source / f"{number}.parquet", row_group_size=PIECE_ROWS)
+                parquet.write_table(whole.take(rows), source / f"{number}.parquet", row_group_size=CHUNK_ROWS)
         extra = {"engine": "ray"} if how == "ray" else {}
         reading = contextlib.nullcontext() if how == "memory" else out_of_core()
         with reading, warnings.catch_warnings():

@@ -18,7 +18,7 @@ import pytest
 from pyarrow import parquet
 
 import toporo as tr
-from toporo.data import dataset
+from toporo.data import table as data_table
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.tables import TableModel, large, survey
 from toporo.tables.roles import Roles
@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "PIECE_ROWS", 400)
+    monkeypatch.setattr(data_table, "CHUNK_ROWS", 400)
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def test_kriged_models_are_those_of_memory(folder: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("target", ["kind", "three"])
 def test_logistic_models_reach_the_same_optimum(target: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
-    original = large.over_pieces
+    original = large.over_chunks
 
     def counted(*arguments: Any, **settings: Any) -> Any:
         passes.append(settings["title"])
@@ -147,7 +147,7 @@ def test_logistic_models_reach_the_same_optimum(target: str, folder: Path, monke
     whole = fit(folder / "pq", target, **settings)
     with in_portions(monkeypatch):
         monkeypatch.setattr(large, "DRAWN", 600)
-        monkeypatch.setattr(large, "over_pieces", counted)
+        monkeypatch.setattr(large, "over_chunks", counted)
         model = fit(folder / "pq", target, **settings)
     assert model.estimator.coef_ == pytest.approx(whole.estimator.coef_, abs=1e-5)
     assert model.estimator.fit_.relative_gap <= 1e-10
@@ -265,7 +265,7 @@ def test_rows_drawn_do_not_depend_on_portions_or_order_of_work(folder: Path, mon
     for rows in (97, 10_000):
         with in_portions(monkeypatch, rows):
             monkeypatch.setattr(large, "DRAWN", 1000)
-            found = dataset.find_dataset(folder / "pq")
+            found = data_table.find_table(folder / "pq")
             table = large.Large.read(
                 found, Roles.of(target="y", group="state", exclude=["kind", "three"]), measured=True, memory=1 << 30,
                 machines=large.Threads(),
@@ -311,7 +311,7 @@ def test_a_sample_has_as_many_rows_as_it_may(kind: str, folder: Path, monkeypatc
 
 def test_a_memory_limit_does_not_change_a_bit_of_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_table().to_parquet(tmp_path / "t.parquet", index=False)
-    monkeypatch.setattr(dataset, "PIECE_ROWS", 1 << 20)
+    monkeypatch.setattr(data_table, "CHUNK_ROWS", 1 << 20)
     monkeypatch.setattr(large, "needs_scan", lambda _: True)
     monkeypatch.setattr(large, "room", lambda _: 1 << 40)
     found = [

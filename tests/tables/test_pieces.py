@@ -22,8 +22,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pyarrow import csv, parquet
 
 from toporo.cluster import cluster
-from toporo.data import dataset
-from toporo.data.dataset import find_dataset
+from toporo.data import table as data_table
+from toporo.data.table import find_table
 from toporo.errors import DataError, SettingError
 from toporo.groups import Groups
 from toporo.tables import Evaluation, TableModel, fit_table, large, model, resample
@@ -108,7 +108,7 @@ def test_judged_in_pieces_as_in_memory(
     judged, table = models[classes], long_table(classes)
     expected = judged.evaluate(table, unseen=unseen, resamples=200)
     folder = split(table, tmp_path / "table", hive)
-    monkeypatch.setattr(dataset, "PIECE_ROWS", 150)
+    monkeypatch.setattr(data_table, "CHUNK_ROWS", 150)
     monkeypatch.setattr(model, "FOLD", 90)
     texts = set()
     for rows in (None, 33, 10_000):
@@ -184,7 +184,7 @@ def written(done: Any, path: Path) -> bytes:
 def test_predictions_of_a_folder_are_those_of_the_file(
     models: dict[bool, TableModel], tmp_path: Path, toporo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset, "PIECE_ROWS", 150)
+    monkeypatch.setattr(data_table, "CHUNK_ROWS", 150)
     table = long_table()
     models[False].save(tmp_path / "model")
     parquet.write_table(pa.table(table), tmp_path / "all.parquet")
@@ -369,13 +369,13 @@ def test_workers_give_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    monkeypatch.setattr(dataset, "PIECE_ROWS", 150)
+    monkeypatch.setattr(data_table, "CHUNK_ROWS", 150)
     fitted = models[kind == "classes"]
     if kind in ("kriged", "auto"):
         fitted = fit_table(river(rows=30), target="y", group="station", graph=RIVER, model=kind)
     fitted.save(tmp_path / "model")
     folder = split(long_table(kind == "classes"), tmp_path / "table")
-    assert len(find_dataset(folder).pieces) > 8
+    assert len(find_table(folder).chunks) > 8
     shown = r"toporo: (predicting|looking at groups).*\n"
     for name in ("out.csv", "out.parquet"):
         out = tmp_path / name
@@ -393,7 +393,7 @@ def test_workers_give_the_same_bytes(
 @pytest.mark.usefixtures("ray")
 def test_workers_fit_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To a table larger than memory, in passes."""
-    monkeypatch.setattr(dataset, "PIECE_ROWS", 150)
+    monkeypatch.setattr(data_table, "CHUNK_ROWS", 150)
     monkeypatch.setattr(large, "needs_scan", lambda _: True)
     monkeypatch.setattr(large, "LEAST_PORTION", 1)
     folder = split(floods(rows=300), tmp_path / "table")
@@ -413,11 +413,11 @@ def test_what_is_wrong_with_a_piece_is_said_by_name(
 ) -> None:
     models[False].save(tmp_path / "model")
     folder = split(long_table(), tmp_path / "table")
-    table = find_dataset(folder)
+    table = find_table(folder)
     (folder / "3.parquet").unlink()
     with pytest.raises(DataError, match=r"3\.parquet has disappeared since the table was listed"):
         models[False].evaluate(table, engine="ray")
-    monkeypatch.setattr("toporo.cli.predict.dataset_of", lambda *_, **__: table)
+    monkeypatch.setattr("toporo.cli.predict.find_table", lambda *_, **__: table)
     done = toporo("predict", tmp_path / "model", folder, "--engine", "ray", "--out", tmp_path / "out.csv")
     assert done.code == 1
     assert "3.parquet has disappeared" in done.err

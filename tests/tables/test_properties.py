@@ -272,8 +272,8 @@ SMALL: dict[str, list[Any]] = {"g": ["a", "b", "c"] * 4, "x": list(range(12)), "
         ("polars", "cannot read a table from Series"),
         (pa.array([1.0]), "cannot read a table from"),
         ("a\0b.csv", "no such file"),
-        (SMALL | {"\ud800": [1] * 12}, "which is no text"),
-        (SMALL | {"g": ["\ud800", "b"] * 6}, "'g' cannot be used: it holds '.*', which is no text"),
+        (SMALL | {"\ud800": [1] * 12}, "which is not valid Unicode"),
+        (SMALL | {"g": ["\ud800", "b"] * 6}, "'g' cannot be used: it holds '.*', which is not valid Unicode"),
         (SMALL | {"x": [10**400, 1] * 6}, "6 infinite value"),
     ],
 )
@@ -292,7 +292,8 @@ def test_a_name_is_not_taken_for_its_letters(what: str) -> None:
 
 def test_text_that_is_none_is_left_out_with_a_reason() -> None:
     model = fit_table(SMALL | {"t": ["\ud800", "b"] * 6}, target="y", group="g", penalty=1.0)
-    assert {column.name: column.note for column in model.columns}["t"] == "it holds '\\ud800', which is no text"
+    notes = {column.name: column.note for column in model.columns}
+    assert notes["t"] == "it holds '\\ud800', which is not valid Unicode"
 
 
 def test_whole_numbers_name_groups_without_decimals() -> None:

@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pyarrow import feather, parquet
 
-from toporo.data import arrow
+from toporo.data import cells
 from toporo.data.encode import Encoder
 from toporo.data.frame import read_frame
 from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError
@@ -130,8 +130,8 @@ def test_portions_leave_no_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.names[:3] == ("x", "gap", "gap is missing")
     assert "late = q" in whole.names
     for size in (16, 32, 64):
-        monkeypatch.setattr(arrow, "_BLOCK", size)
-        monkeypatch.setattr(arrow, "_HEAD", 18)
+        monkeypatch.setattr(cells, "BLOCK", size)
+        monkeypatch.setattr(cells, "HEAD", 18)
         table = read(text)
         assert_array_equal(table.features, whole.features)
         assert table.ids.names == whole.ids.names == list("ab" * 5)

@@ -79,7 +79,7 @@ def evaluate(
 
     The table is read a portion at a time and may be larger than memory. A
     model by votes or a kriged one looks at all rows of a group together: what
-    does not fit below --memory-limit, and tables in pieces, it reads twice.
+    does not fit below --memory-limit, and tables in chunks, it reads twice.
 
     Example: toporo evaluate model new.csv --against control
     """

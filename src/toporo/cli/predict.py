@@ -37,8 +37,8 @@ from toporo.cli.common import (
     working,
 )
 from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
-from toporo.data.dataset import Dataset, dataset_of
 from toporo.data.frame import NoRowsError
+from toporo.data.table import Table, find_table
 from toporo.errors import SettingError, listed
 from toporo.files import replacing
 from toporo.progress import Progress
@@ -133,7 +133,7 @@ def predict(
 
     A model by votes or a kriged one needs the group of every row, and looks
     at all rows of a group together: what does not fit below --memory-limit,
-    and tables in pieces, it reads twice. Standard input must fit.
+    and tables in chunks, it reads twice. Standard input must fit.
 
     Example: toporo predict model new.csv > predictions.csv
     """
@@ -163,10 +163,9 @@ def predict(
             _writer(out, as_json, plain_text if safe_csv else str) as write,
             cluster(engine) as workers,
         ):
-            table = dataset_of(data, delimiter=delimiter) if data != "-" else None
-            source = data_source(data) if table is None else table
+            table = find_table(data_source(data), delimiter=delimiter)
             with Progress("predicting", rows_expected(data, table), False) as shown:
-                for columns in _all_columns(workers, loaded, source, titles, asked, counts):
+                for columns in _all_columns(workers, loaded, table, titles, asked, counts):
                     write(columns)
                     rows = len(next(iter(columns.values())))
                     shown.step(f"predicting: {shown.done + rows:,} rows", steps=rows)
@@ -186,7 +185,7 @@ def _all_columns(
     asked: dict[str, Any],
     counts: _Counts,
 ) -> Iterator[Columns]:
-    """The columns of every portion, in order: predicted here, or by workers a piece of the table each."""
+    """The columns of every portion, in order: predicted here, or by workers a chunk of the table each."""
     shared = workers.share(model)
     parts, inputs = model.parts(source, workers, shared, asked)
     if not isinstance(workers, RayCluster):
@@ -206,7 +205,7 @@ def _all_columns(
 def predict_part(
     model: TableModel, part: Any, titles: dict[str, str | int], asked: dict[str, Any], first: bool, inputs: Any
 ) -> tuple[list[Columns], _Counts]:
-    """What a worker does with a piece of a table."""
+    """What a worker does with a chunk of a table."""
     counts = _Counts()
     return list(_columns_of(model, part, titles, {**asked, "inputs": inputs}, first, counts)), counts
 
@@ -224,10 +223,10 @@ def _columns_of(
         counts.skipped.update(getattr(error, "skipped", {}))
 
 
-def rows_expected(data: str, table: Dataset | None = None) -> int:
-    """About how many rows a table has; 0 where that cannot be told without reading it."""
-    if table is not None:
-        return table.rows or 0
+def rows_expected(data: str, table: Table) -> int:
+    """Estimate how many rows a table has; 0 where that cannot be told without reading it."""
+    if table.rows is not None:
+        return table.rows
     try:
         with Path(data).open("rb") as stream:
             start = stream.read(SAMPLED)

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.data.arrow import STRINGS, Opened, kind_of, shown, trap
-from toporo.data.dataset import open_parts, open_table
+from toporo.data.arrow import STRINGS, kind_of
+from toporo.data.cells import shown
+from toporo.data.formats import bomb_error
+from toporo.data.table import Batch, Chunk, Table, find_table
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.types import Array
 
@@ -201,10 +203,9 @@ def read_frame(
 
     Parameters
     ----------
-    source : a path (.csv, .tsv, .txt, each also with .gz; .parquet, .feather, .arrow), a folder of such files or a
-        pattern (see :func:`toporo.data.dataset.find_dataset`), an address such as ``s3://bucket/folder``, a stream of
-        bytes, a data frame of pandas, polars or pyarrow, a mapping of names to sequences, or a
-        :class:`Frame`.
+    source : a path (.csv, .tsv, .txt, each also with .gz; .parquet, .feather, .arrow), a folder of such files, a
+        pattern, an address such as ``s3://bucket/folder``, a stream of bytes, a data frame of pandas, polars or
+        pyarrow, a mapping of names to sequences (see :func:`toporo.data.table.find_table`), or a :class:`Frame`.
     text : columns to keep as text, as they are written: 01 is not 1. One that is not there does no harm.
     columns : the only ones to read; all unless given.
     exclude : columns not to read.
@@ -214,32 +215,26 @@ def read_frame(
     as_text = _names(text)
     if isinstance(source, Frame):
         return _of_frame(source, as_text, columns, exclude)
-    with open_table(source, format=format, delimiter=delimiter) as table:
-        places = _chosen(table, columns, exclude)
-        unusable = {name: table.unusable[name] for name in places if name in table.unusable}
-        places = {name: place for name, place in places.items() if name not in unusable}
-        portions: list[list[Any]] = [[] for _ in places]
-        size = 0
-        for arrays in table.batches(list(places.values()), _PORTION) if places else ():
-            for column, array in zip(portions, arrays, strict=True):
-                column.append(array)
-                size += array.nbytes + 8 * len(array)  # as read, and as numbers
-            if size > table.most:
-                raise DataError(trap(table.where))
-        if places and not any(map(len, portions[0])):
-            raise _no_rows(table.where)
-        usable: dict[str, Column] = {}
-        for name, column in zip(places, portions, strict=True):
-            result = _typed(column, table, name, name in as_text)
-            column.clear()  # cells take several times the room of numbers
-            if isinstance(result, str):
-                unusable[name] = result
-            else:
-                usable[name] = result
-    if not usable:
+    table = find_table(source, format=format, delimiter=delimiter)
+    names = _chosen(table, columns, exclude)
+    unusable = {name: table.unusable[name] for name in names if name in table.unusable}
+    names = [name for name in names if name not in unusable]
+    if not names:
         why = "; ".join(f"{name!r}: {reason}" for name, reason in unusable.items())
         raise DataError(f"{table.where} has no column that can be used{f' ({why})' if why else ''}.")
-    return Frame(usable, table.where, 1, unusable)
+    kinds = {name: "text" if name in as_text else table.kinds.get(name, "") for name in names}
+    portions: list[Any] = []
+    size = 0
+    for batch in table.batches(names, _PORTION):
+        size += sum(array.nbytes + 8 * len(array) for array in batch.arrays)  # as read, and as numbers
+        if size > table.most:
+            raise bomb_error(table.where)
+        portions.append(batch.arrays if table.cells else _frame(batch, kinds))
+    if not portions:
+        raise _no_rows(table.where)
+    if not table.cells:
+        return replace(Frame.joined(portions), where=table.where, first=1, unusable=unusable)
+    return Frame(_guess(names, portions, table.where, as_text), table.where)
 
 
 def stream_frames(
@@ -266,74 +261,68 @@ def stream_frames(
         raise SettingError(f"unknown kind(s) of column: {wrong}. Expected one of {listed(_KINDS)}.")
     if rows < 1:
         raise SettingError(f"rows is {rows}: expected at least 1.")
+    table = find_table(source, format=format, delimiter=delimiter)
+    absent = [name for name in kinds if name not in table.names and name not in _names(optional)]
+    if absent:
+        raise DataError(
+            f"{table.where} lacks the column(s) {listed(absent)}. It has: {listed(filter(None, table.names), 20)}. "
+            "Rename or add what is missing."
+        )
+    present = {name: kind for name, kind in kinds.items() if name in table.names}
+    if not present:
+        raise DataError(f"{table.where} has none of the column(s) {listed(kinds)}.")
     any_rows = False
-    for table in open_parts(source, format=format, delimiter=delimiter):
-        absent = [name for name in kinds if name not in table.names and name not in _names(optional)]
-        if absent:
-            raise DataError(
-                f"{table.where} lacks the column(s) {listed(absent)}. It has: {listed(filter(None, table.names), 20)}. "
-                "Rename or add what is missing."
-            )
-        places = {name: table.names.index(name) for name in kinds if name in table.names}
-        if not places:
-            raise DataError(f"{table.where} has none of the column(s) {listed(kinds)}.")
-        for name in places:
-            if name in table.unusable:
-                raise _unusable(name, table.where, table.unusable[name])
-        for frame in frames_of(table, {name: kinds[name] for name in places}, rows, written=_names(written)):
-            any_rows = True
-            yield frame
+    for frame in frames_of(table, present, rows, written=_names(written)):
+        any_rows = True
+        yield frame
     if not any_rows:
         raise _no_rows(table.where)
 
 
 def frames_of(
-    table: Opened, kinds: Mapping[str, str], rows: int, *, copy: bool = True, written: Collection[str] = ()
+    table: Table,
+    kinds: Mapping[str, str],
+    rows: int,
+    chunk: Chunk | None = None,
+    *,
+    copy: bool = True,
+    written: Collection[str] = (),
 ) -> Iterator[Frame]:
-    """Portions of columns that an opened table has.
+    """Read columns of a table a portion at a time.
 
     Parameters
     ----------
-    table : opened.
+    table : that has these columns.
     kinds : by column; a cell that is not of its kind is an :class:`OtherKindError`.
     rows : of a portion at most.
-    copy : whether numbers are to be the frame's own; else they may be read-only.
+    chunk : the only chunk to read.
+    copy : give every frame numbers of its own; else they may be read-only.
     written : as for :func:`stream_frames`.
     """
-    import pyarrow as pa
-
-    first = table.first
-    for arrays in table.batches([table.names.index(name) for name in kinds], rows):
-        frame = Frame({}, table.where, first)
-        for name, array in zip(kinds, arrays, strict=True):
-            frame.columns[name] = _of_kind(array, kinds[name], table, name, first, copy)
-            if name in written and kinds[name] != "text":
-                frame.written[name] = _as_texts(pa.chunked_array([array]))
-        if len(frame):
-            yield frame
-        first += len(frame)
+    for name in kinds:
+        if name in table.unusable:
+            raise _unusable(name, table.where, table.unusable[name])
+    for batch in table.batches(list(kinds), rows, chunk):
+        if len(batch.arrays[0]):
+            yield _frame(batch, kinds, copy=copy, written=written)
 
 
-def guess_kinds(table: Opened, names: Sequence[str], rows: int = _PORTION) -> tuple[dict[str, str], Frame]:
-    """What columns of cells seem to hold by the first rows, and these rows.
+def head_frame(table: Table, names: Sequence[str], chunk: Chunk) -> Frame:
+    """Read the first rows of a chunk; cells get the kind that these rows suggest.
 
     Parameters
     ----------
-    table : opened.
-    names : the columns to look at.
-    rows : how many of them.
+    table : that has these columns.
+    names : the columns to read.
+    chunk : one of the table's.
     """
-    arrays = next(iter(table.batches([table.names.index(name) for name in names], rows)), None)
-    if arrays is None:
+    kinds = {name: table.kinds.get(name, "") for name in names if name not in table.unusable}
+    batch = next(table.batches(list(kinds), _PORTION, chunk), None)
+    if batch is None:
         raise _no_rows(table.where)
-    frame = Frame({}, table.where)
-    for name, array in zip(names, arrays, strict=True):
-        column = _typed([array], table, name, False)
-        if isinstance(column, str):
-            frame.unusable[name] = column
-        else:
-            frame.columns[name] = column
-    return {name: column.kind for name, column in frame.columns.items()}, frame
+    if table.cells:
+        return Frame(_guess(names, [batch.arrays], batch.where, set()), table.where)
+    return replace(_frame(batch, kinds), unusable={n: table.unusable[n] for n in names if n in table.unusable})
 
 
 def _of_frame(frame: Frame, text: set[str], columns: Iterable[str] | None, exclude: Iterable[str]) -> Frame:
@@ -364,56 +353,67 @@ def _no_rows(where: str) -> NoRowsError:
     return NoRowsError(f"{where} has a header but no rows: expected a line of values for every point.")
 
 
-def _chosen(table: Opened, columns: Iterable[str] | None, exclude: Iterable[str]) -> dict[str, int]:
-    """Where the columns to read are, by name."""
+def _chosen(table: Table, columns: Iterable[str] | None, exclude: Iterable[str]) -> list[str]:
+    """Return the columns to read, in the order of the table."""
     out, only = _names(exclude), None if columns is None else _names(columns)
     known = [name for name in table.names if name]
     for name in sorted(out | (only or set())):
         if name not in known:
             raise UnknownNameError("column", name, known)
-    return {
-        name: place
-        for place, name in enumerate(table.names)
-        if name and name not in out and (only is None or name in only)
-    }
+    return [name for name in known if name not in out and (only is None or name in only)]
 
 
-# ---------------------------------------------------------------------- what a column is
+# ---------------------------------------------------------------------- kinds of columns
 
 
-def _typed(arrays: Sequence[Any], table: Opened, name: str, as_text: bool) -> Column | str:
-    """A whole column as what it is, or why it cannot be used."""
+def _guess(names: Sequence[str], portions: Sequence[list[Any]], where: str, as_text: set[str]) -> dict[str, Column]:
+    """Find the kinds of columns of cells; drops the arrays from ``portions``, for cells take more room than numbers."""
     import pyarrow as pa
 
-    column = pa.chunked_array(arrays)
-    kind = "cells" if table.cells else kind_of(column.type)
-    if kind is None:
-        return f"it holds values of type {column.type}, which are neither numbers nor dates nor text"
-    if as_text or kind == "text":
-        return _as_texts(column)
-    if kind != "cells":
-        return _finite(Numbers(_values(column, kind), kind), table.where, name, 1)
-    values, odd = _parsed(column, _number_cells)
-    if odd is None:
-        return _finite(Numbers(values), table.where, name, 1)
-    values, odd = _parsed(column, _date_cells)
-    return Numbers(values, "date") if odd is None else _as_texts(column)
+    columns: dict[str, Column] = {}
+    for name in names:
+        cells = pa.chunked_array([arrays.pop(0) for arrays in portions])
+        column = _as_texts(cells) if name in as_text else _guess_kind(cells)
+        columns[name] = column if isinstance(column, Texts) else _finite(column, where, name, 1)
+    return columns
 
 
-def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int, copy: bool) -> Column:
-    """A portion of a column as what it is expected to be."""
+def _guess_kind(cells: Any) -> Column:
+    """Return cells as numbers if each is one, else as dates if each is one, else as text."""
+    for kind, parse in (("number", _number_cells), ("date", _date_cells)):
+        values, odd = _parsed(cells, parse)
+        if odd is None:
+            return Numbers(values, kind)
+    return _as_texts(cells)
+
+
+def _frame(batch: Batch, kinds: Mapping[str, str], *, copy: bool = True, written: Collection[str] = ()) -> Frame:
+    """Return the columns of a batch as their kinds."""
+    import pyarrow as pa
+
+    frame = Frame({}, batch.where, batch.first)
+    for name, array in zip(kinds, batch.arrays, strict=True):
+        frame.columns[name] = _of_kind(array, kinds[name], batch, name, copy)
+        if name in written and kinds[name] != "text":
+            frame.written[name] = _as_texts(pa.chunked_array([array]))
+    return frame
+
+
+def _of_kind(array: Any, kind: str, batch: Batch, name: str, copy: bool) -> Column:
+    """Return an array as a column of a kind."""
     import pyarrow as pa
 
     column = pa.chunked_array([array])
     stored = kind_of(column.type)
-    if kind == "text" and stored is not None:
+    if kind == "text":
         return _as_texts(column)
     if stored == "text" and not pa.types.is_boolean(column.type):
         values, odd = _parsed(_strings(column), _number_cells if kind == "number" else _date_cells)
         if odd is not None:
             raise OtherKindError(
-                f"{table.where}, row {first + odd}, column {name!r}: {shown(str(column[odd]))} is not {_KINDS[kind]}, "
-                "which is what the column must hold. Correct the cell, or leave it empty if the value is not known.",
+                f"{batch.where}, row {batch.first + odd}, column {name!r}: {shown(str(column[odd]))} is not "
+                f"{_KINDS[kind]}, which is what the column must hold. Correct the cell, or leave it empty if the value "
+                "is not known.",
                 name,
             )
     elif stored == kind == "number" and pa.types.is_float64(array.type) and not (copy or array.null_count):
@@ -424,10 +424,10 @@ def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int, copy: 
         values = np.full(len(column), np.nan)
     else:
         raise DataError(
-            f"{table.where}, column {name!r}: it holds values of type {column.type}, but each must be {_KINDS[kind]}. "
+            f"{batch.where}, column {name!r}: it holds values of type {column.type}, but each must be {_KINDS[kind]}. "
             "Convert the column."
         )
-    return _finite(Numbers(values, kind), table.where, name, first)
+    return _finite(Numbers(values, kind), batch.where, name, batch.first)
 
 
 def _finite(numbers: Numbers, where: str, name: str, first: int) -> Numbers:

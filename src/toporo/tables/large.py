@@ -8,7 +8,6 @@ gives the same model, or an error that says that the memory limit is too low.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,21 +21,21 @@ import numpy as np
 
 from toporo.checks import parse_memory
 from toporo.cluster import LOCAL, Cluster, check_engine, cluster
-from toporo.data.dataset import Dataset, find_dataset, is_dataset
 from toporo.data.encode import Encoder, median_of
-from toporo.data.frame import Frame, Numbers, OtherKindError, guess_kinds
-from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError, warn
+from toporo.data.frame import Frame, Numbers, OtherKindError, head_frame
+from toporo.data.table import Table, find_table, is_rereadable
+from toporo.errors import DataError, SettingError, UnknownNameError, warn
 from toporo.estimators.rows import Scaling
 from toporo.machine import cores, free_bytes, room
 from toporo.progress import Progress
 from toporo.robust.factors import GroupFactors
 from toporo.robust.logistic import LogisticLosses, Sums
 from toporo.tables.model import skipped_in_words
-from toporo.tables.passes import PieceRows, RowEncoder, sums_of_piece
+from toporo.tables.passes import ChunkRows, RowEncoder, sums_of_chunk
 from toporo.tables.reach import Reach
 from toporo.tables.read import PreparedTable, classes_in_words, numbers_in_words
 from toporo.tables.roles import Roles
-from toporo.tables.survey import LEAST, ReadingPlan, Survey, survey_piece, values_between
+from toporo.tables.survey import LEAST, ReadingPlan, Survey, survey_chunk, values_between
 from toporo.text import human, many, spelled
 from toporo.types import Array
 
@@ -61,7 +60,7 @@ def find_large(
     *,
     format: str | None,  # noqa: A002  # as read_frame calls it
     delimiter: str,
-) -> Dataset | None:
+) -> Table | None:
     """The table of a source, if it is to be read in portions.
 
     Parameters
@@ -70,16 +69,11 @@ def find_large(
     """
     check_engine(engine)
     limit = parse_memory(memory_limit)
-    if not isinstance(source, str | os.PathLike | Dataset):
+    if not is_rereadable(source):
         if engine != LOCAL:
             raise SettingError(f"engine {engine!r} reads files, and this is {type(source).__name__}: give a path.")
         return None
-    try:
-        dataset = find_dataset(source, format=format, delimiter=delimiter)
-    except TopoRoError:
-        if engine != LOCAL or is_dataset(source):
-            raise
-        return None  # reading it says what is wrong
+    dataset = find_table(source, format=format, delimiter=delimiter)
     if needs_scan(dataset):
         return dataset
     if limit is not None:
@@ -88,7 +82,7 @@ def find_large(
     return None
 
 
-def read_large(dataset: Dataset, roles: Roles, *, measured: bool, memory_limit: Any, machines: Cluster) -> Large:
+def read_large(dataset: Table, roles: Roles, *, measured: bool, memory_limit: Any, machines: Cluster) -> Large:
     """Survey a table for a fit.
 
     Parameters
@@ -116,7 +110,7 @@ def most_rows(columns: int) -> int:
     return max(1000, min(MOST_ROWS, MOST_CELLS // max(1, columns)))
 
 
-def needs_scan(dataset: Dataset) -> bool:
+def needs_scan(dataset: Table) -> bool:
     """Whether a table is too large to be fitted as a whole.
 
     Parameters
@@ -160,11 +154,11 @@ class Large:
     Attributes
     ----------
     dataset, plan, survey : the table, how it was read, and what was found.
-    machines : where pieces are read.
+    machines : where chunks are read.
     unusable : columns that are neither numbers nor dates nor text, each with the reason.
     """
 
-    dataset: Dataset
+    dataset: Table
     plan: ReadingPlan
     survey: Survey
     machines: Cluster
@@ -172,7 +166,7 @@ class Large:
 
     @classmethod
     def read(
-        cls, dataset: Dataset, roles: Roles, *, measured: bool, memory: int, machines: Cluster, limit: int | None = None
+        cls, dataset: Table, roles: Roles, *, measured: bool, memory: int, machines: Cluster, limit: int | None = None
     ) -> Large:
         """Read a table once, or again where a column turns out to be something else than its first rows say.
 
@@ -182,7 +176,7 @@ class Large:
         roles : its columns and groups.
         measured : whether sums are wanted, for all rows to decide the model; else rows are drawn and that is all.
         memory : bytes that there are.
-        machines : where pieces are read.
+        machines : where chunks are read.
         limit : of memory, if one is given.
         """
         kinds, head, unusable = _kinds(dataset, roles.text_columns, roles.exclude)
@@ -202,7 +196,7 @@ class Large:
         if isinstance(machines, Threads):
             sample = IN_MEMORY * min(wanted, total) * len(kinds)
             machines = Threads((memory - sample) // (IN_THREAD * rows * len(kinds)))
-        workers = min(cores(), len(dataset.pieces))
+        workers = min(cores(), len(dataset.chunks))
         graph = roles.given_graph if roles.drop_rows else None
         known = None if graph is None else frozenset(map(str, graph.names))
         plan = ReadingPlan(
@@ -285,9 +279,9 @@ class Large:
             encoded = RowEncoder(encoder, scaling, intercept, labels, moments.groups, moments.mass)
 
             def over(*more: Any) -> Iterator[Sums]:
-                return over_pieces(self.machines, sums_of_piece, self.dataset, self.plan, *more, title="another pass")
+                return over_chunks(self.machines, sums_of_chunk, self.dataset, self.plan, *more, title="another pass")
 
-            rows = PieceRows(over, encoded)
+            rows = ChunkRows(over, encoded)
             return LogisticLosses(moments.groups, moments.mass, shift, 0.0, intercept, labels, rows)
 
         estimator.fit_passes(moments, (ready.x, ready.y, ready.ids, ready.weights), low, high, passes)
@@ -387,7 +381,7 @@ class Large:
             brackets = {name: _bracket(values, width) for name, values in left.items()}
             below = dict.fromkeys(left, 0)
             inside: dict[str, list[Array]] = {name: [] for name in left}
-            for part in over_pieces(self.machines, values_between, self.dataset, self.plan, brackets, title="medians"):
+            for part in over_chunks(self.machines, values_between, self.dataset, self.plan, brackets, title="medians"):
                 for name, (count, values) in part.items():
                     below[name] += count
                     inside[name].append(values)
@@ -417,7 +411,7 @@ def _bracket(values: Array, width: float) -> tuple[float, float]:
 
 
 def _kinds(
-    dataset: Dataset, as_text: Iterable[str], exclude: Iterable[str]
+    dataset: Table, as_text: Iterable[str], exclude: Iterable[str]
 ) -> tuple[dict[str, str], Frame, dict[str, str]]:
     """What columns hold, some rows, and what cannot be used and why."""
     out, text = set(exclude), set(as_text)
@@ -425,31 +419,28 @@ def _kinds(
         if name not in dataset.names:
             raise UnknownNameError("column", name, [name for name in dataset.names if name])
     names = [name for name in dataset.names if name and name not in out]
-    piece = next((piece for piece in dataset.pieces if piece.rows is None or piece.rows), dataset.pieces[0])
-    with dataset.open(piece) as opened:
-        guessed, head = guess_kinds(opened, names)
-    if not len(head):
-        raise DataError(f"{dataset.where} has a header but no rows: expected a line of values for every point.")
-    kinds = {name: "text" if name in text else guessed[name] for name in names if name in guessed}
+    chunk = next((chunk for chunk in dataset.chunks if chunk.rows is None or chunk.rows), dataset.chunks[0])
+    head = head_frame(dataset, names, chunk)
+    kinds = {name: "text" if name in text else head[name].kind for name in names if name in head}
     return kinds, head, dict(head.unusable)
 
 
-def _rows_about(dataset: Dataset) -> int:
+def _rows_about(dataset: Table) -> int:
     """How many rows a table has; of files that do not say it about, by the bytes that numbers and texts take there."""
     if dataset.rows is not None:
         return dataset.rows
-    packed = PACKED if dataset.pieces and dataset.pieces[0].path.endswith(".gz") else 1
+    packed = PACKED if dataset.chunks and dataset.chunks[0].path.endswith(".gz") else 1
     return int(dataset.size * packed / (CELL * max(1, len(dataset.names))))
 
 
-def _surveyed(dataset: Dataset, plan: ReadingPlan, machines: Cluster) -> Survey | ReadingPlan:
-    """What all pieces come to; another plan where a column is not what it was taken for.
+def _surveyed(dataset: Table, plan: ReadingPlan, machines: Cluster) -> Survey | ReadingPlan:
+    """What all chunks come to; another plan where a column is not what it was taken for.
 
-    Two and two are added, then these, and so on: where every piece brings groups of its own, adding each to all before
+    Two and two are added, then these, and so on: where every chunk brings groups of its own, adding each to all before
     it would copy those again and again.
     """
-    sums: list[tuple[int, Survey]] = []  # of 2^k pieces, the largest first
-    for survey in over_pieces(machines, survey_piece, dataset, plan, title="reading"):
+    sums: list[tuple[int, Survey]] = []  # of 2^k chunks, the largest first
+    for survey in over_chunks(machines, survey_chunk, dataset, plan, title="reading"):
         if isinstance(survey, OtherKindError):
             name = survey.column
             date = plan.kinds[name] == "number" and name not in plan.fills  # so far all cells were empty
@@ -501,13 +492,13 @@ def _better_plan(survey: Survey, plan: ReadingPlan, task: str) -> ReadingPlan | 
     return replace(plan, kept={**plan.kept, **kept}) if kept else again
 
 
-# ---------------------------------------------------------------- pieces, one after the other or many at a time
+# ---------------------------------------------------------------- chunks, one after the other or many at a time
 
 
-def over_pieces(
-    machines: Cluster, work: Callable[..., Any], dataset: Dataset, plan: ReadingPlan, *more: Any, title: str
+def over_chunks(
+    machines: Cluster, work: Callable[..., Any], dataset: Table, plan: ReadingPlan, *more: Any, title: str
 ) -> Iterator[Any]:
-    """Call ``work(dataset, index, plan, …)`` for every piece, and yield what it comes to in the order of the pieces.
+    """Call ``work(dataset, index, plan, …)`` for every chunk, and yield what it comes to in the order of the chunks.
 
     Parameters
     ----------
@@ -516,13 +507,13 @@ def over_pieces(
     dataset, plan, more : its arguments.
     title : of the bar.
     """
-    sizes = [piece.rows or 1 for piece in dataset.pieces]
+    sizes = [chunk.rows or 1 for chunk in dataset.chunks]
     shared = machines.share(dataset), machines.share(plan)
 
     def calls() -> Iterator[tuple[int, tuple[Any, ...]]]:
-        for index, piece in enumerate(dataset.pieces):
+        for index, chunk in enumerate(dataset.chunks):
             if isinstance(machines, Threads):  # the disk is at work while the cores are
-                fetching.submit(dataset.fetch, piece)
+                fetching.submit(dataset.fetch, chunk)
             yield index, (shared[0], index, shared[1], *more)
 
     with (
@@ -573,7 +564,7 @@ class Threads(Cluster):
 
 @contextmanager
 def machines_of(engine: str) -> Iterator[Cluster]:
-    """Where pieces are read: in threads of this process, or on a cluster."""
+    """Where chunks are read: in threads of this process, or on a cluster."""
     if engine == LOCAL:
         yield Threads()
         return

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from sklearn.base import is_classifier
 
 from toporo.cluster import LOCAL, Cluster, cluster
-from toporo.data.dataset import Dataset, dataset_of
 from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, NoRowsError, Numbers, stream_frames
+from toporo.data.table import find_table, is_rereadable
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnsafeFileError, listed, warn
 from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
@@ -219,7 +219,7 @@ class TableModel:
         Parameters
         ----------
         source : a CSV (also .gz), Parquet or Feather file, a folder of these, a pattern, an address of an object store
-            (:func:`toporo.data.dataset.find_dataset`), a stream of CSV, a pandas, polars or arrow table, or columns by
+            (:func:`toporo.data.table.find_table`), a stream of CSV, a pandas, polars or arrow table, or columns by
             name.
         require : further columns to read, typed as in training (the target, say).
         keep, optional : further columns to read, as they are written; ``optional`` ones are read if they are there.
@@ -247,7 +247,7 @@ class TableModel:
         if grouped:
             kinds, optional = {self.group: "text"} | kinds, [*optional, self.group]  # read if there: see _groups
         extra = [name for name in optional if name not in self.encoder.kinds]
-        named, skipped = isinstance(source, str | os.PathLike | Dataset), Counter[str]()
+        named, skipped = is_rereadable(source), Counter[str]()
         models = (self, *known_to) if drop_rows else ()
         rows = self._at_a_time(len(kinds), memory_limit, rows)
 
@@ -603,7 +603,7 @@ class TableModel:
     def parts(self, source: Any, workers: Cluster, shared: Any, reading: Mapping[str, Any]) -> tuple[list[Any], Any]:
         """A table as tables that can be predicted each by itself, in order, and what stands for ``inputs`` of each.
 
-        They are the pieces of the table (:class:`toporo.data.dataset.Piece`). For a model that looks at all rows of a
+        They are the chunks of the table (:class:`toporo.data.table.Chunk`). For a model that looks at all rows of a
         group together they are read once before, for the inputs of the groups.
 
         Parameters
@@ -611,10 +611,10 @@ class TableModel:
         source, reading : as for :meth:`portions`.
         workers, shared : who reads them, and what stands for this model in their calls (:meth:`Cluster.share`).
         """
-        table = dataset_of(source, format=reading.get("format"), delimiter=reading.get("delimiter", ","))
-        if table is None or not table.pieces or (self.together and len(table.pieces) == 1):
-            return [source if table is None else table], None
-        parts = [table.only([piece]) for piece in table.pieces]
+        table = find_table(source, format=reading.get("format"), delimiter=reading.get("delimiter", ","))
+        if len(table.chunks) < 2:
+            return [table], None
+        parts = [table.only([chunk]) for chunk in table.chunks]
         if not self.together:
             return parts, None
         calls, inputs = ((number, (shared, part, reading)) for number, part in enumerate(parts)), None

@@ -1,4 +1,4 @@
-"""Rows of a table larger than memory for a logistic model, which passes over them piece by piece."""
+"""Rows of a table larger than memory for a logistic model, which passes over them chunk by chunk."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from toporo.data.dataset import Dataset
 from toporo.data.encode import Encoder
 from toporo.data.frame import Numbers, Texts, frames_of
+from toporo.data.table import Table
 from toporo.errors import DataError
 from toporo.estimators.rows import Scaling
 from toporo.groups import Groups
@@ -22,7 +22,7 @@ from toporo.types import Array
 
 @dataclass(frozen=True, eq=False)
 class RowEncoder:
-    """Turns the rows of a piece into blocks for a logistic model.
+    """Turns the rows of a chunk into blocks for a logistic model.
 
     Attributes
     ----------
@@ -39,63 +39,61 @@ class RowEncoder:
     groups: Groups
     mass: Array
 
-    def blocks(self, dataset: Dataset, index: int, plan: ReadingPlan) -> Iterator[RowBlock]:
-        """Read the training rows of a piece that have weight, in portions."""
+    def blocks(self, dataset: Table, index: int, plan: ReadingPlan) -> Iterator[RowBlock]:
+        """Read the training rows of a chunk that have weight, in portions."""
         needed = [*self.encoder.columns, *plan.roles.columns.values()]
         kinds = {name: plan.kinds[name] for name in dict.fromkeys(needed)}
         class_of = {label: place for place, label in enumerate(self.labels)}
         group_of = {name: place for place, name in enumerate(self.groups)}
-        piece = dataset.pieces[index]
-        with dataset.open(piece) as opened:
-            for frame in frames_of(opened, kinds, plan.rows, copy=False):
-                told = training_rows(frame, plan)
-                used, weights = told.train, np.ones(len(frame))
-                if plan.roles.weight is not None:
-                    column = frame[plan.roles.weight]
-                    weights = column.values if isinstance(column, Numbers) else weights
-                    used = used & (weights > 0)
-                if not used.any():
-                    continue
-                rows = frame if used.all() else frame.take(used)
-                inputs = self.encoder.transform(rows).matrix
-                inputs -= self.scaling.center
-                inputs /= self.scaling.scale
-                if self.intercept:
-                    inputs = np.column_stack([inputs, np.ones(len(inputs))])
-                target, names = frame.text(plan.target), told.names
-                target = target.known() if isinstance(frame[plan.target], Texts) else target
-                classes = np.array([*(class_of.get(level, -1) for level in target.levels), -1])[target.codes[used]]
-                if (classes < 0).any():
-                    raise DataError(
-                        f"{frame.where} has changed since it was first read: it has new classes. Wait until nothing "
-                        "writes to the table, and start again."
-                    )
-                codes = np.array([*(group_of.get(name, -1) for name in names.levels), -1])[names.codes[used]]
-                yield RowBlock.of(inputs, classes, codes, weights[used] / self.mass[codes])
+        for frame in frames_of(dataset, kinds, plan.rows, dataset.chunks[index], copy=False):
+            told = training_rows(frame, plan)
+            used, weights = told.train, np.ones(len(frame))
+            if plan.roles.weight is not None:
+                column = frame[plan.roles.weight]
+                weights = column.values if isinstance(column, Numbers) else weights
+                used = used & (weights > 0)
+            if not used.any():
+                continue
+            rows = frame if used.all() else frame.take(used)
+            inputs = self.encoder.transform(rows).matrix
+            inputs -= self.scaling.center
+            inputs /= self.scaling.scale
+            if self.intercept:
+                inputs = np.column_stack([inputs, np.ones(len(inputs))])
+            target, names = frame.text(plan.target), told.names
+            target = target.known() if isinstance(frame[plan.target], Texts) else target
+            classes = np.array([*(class_of.get(level, -1) for level in target.levels), -1])[target.codes[used]]
+            if (classes < 0).any():
+                raise DataError(
+                    f"{frame.where} has changed since it was first read: it has new classes. Wait until nothing "
+                    "writes to the table, and start again."
+                )
+            codes = np.array([*(group_of.get(name, -1) for name in names.levels), -1])[names.codes[used]]
+            yield RowBlock.of(inputs, classes, codes, weights[used] / self.mass[codes])
 
 
-def sums_of_piece(
-    dataset: Dataset, index: int, plan: ReadingPlan, encoder: RowEncoder, work: Callable[..., Sums], *args: Any
+def sums_of_chunk(
+    dataset: Table, index: int, plan: ReadingPlan, encoder: RowEncoder, work: Callable[..., Sums], *args: Any
 ) -> Sums:
-    """Sum ``work(block, *args)`` over the blocks of a piece.
+    """Sum ``work(block, *args)`` over the blocks of a chunk.
 
     Parameters
     ----------
-    dataset, index, plan : the table, which piece, and how it is read.
+    dataset, index, plan : the table, which chunk, and how it is read.
     encoder : makes blocks of rows.
-    work, args : as for :meth:`PieceRows.total`.
+    work, args : as for :meth:`ChunkRows.total`.
     """
     with one_thread():
         return added(work(block, *args) for block in encoder.blocks(dataset, index, plan))
 
 
 @dataclass(frozen=True, eq=False)
-class PieceRows:
-    """Rows of a table in pieces; a :class:`~toporo.robust.logistic.RowSource`.
+class ChunkRows:
+    """Rows of a table in chunks; a :class:`~toporo.robust.logistic.RowSource`.
 
     Attributes
     ----------
-    over : calls :func:`sums_of_piece` for every piece with further arguments, and yields the sums in their order.
+    over : calls :func:`sums_of_chunk` for every chunk with further arguments, and yields the sums in their order.
     encoder : makes blocks of rows.
     """
 
@@ -103,5 +101,5 @@ class PieceRows:
     encoder: RowEncoder
 
     def total(self, work: Callable[..., Sums], *args: Any) -> Sums:
-        """Sum ``work(block, *args)`` over all pieces; ``work`` is a function at the top of a module."""
+        """Sum ``work(block, *args)`` over all chunks; ``work`` is a function at the top of a module."""
         return added(self.over(self.encoder, work, *args))

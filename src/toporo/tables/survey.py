@@ -1,7 +1,7 @@
 """One pass over a table that may be larger than memory: what a fit needs to know of its rows.
 
-Every piece of the table (:class:`~toporo.data.dataset.Piece`) is read by itself, in portions, and comes to a
-:class:`Survey`; surveys are added in the order of the pieces. So the same bytes come out whoever reads which piece.
+Every chunk of the table (:class:`~toporo.data.table.Chunk`) is read by itself, in portions, and comes to a
+:class:`Survey`; surveys are added in the order of the chunks. So the same bytes come out whoever reads which chunk.
 
 Columns get their kinds from the files, or in CSV from the first rows, and text its outputs as levels are met. If it
 turns out that a column is something else, it is read as that from the start.
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.data.dataset import Dataset
 from toporo.data.encode import Encoder, NumberRule, Rule, category_rule, number_rule
 from toporo.data.frame import Frame, Numbers, OtherKindError, Texts, frames_of
+from toporo.data.table import Table
 from toporo.errors import DataError
 from toporo.machine import one_thread
 from toporo.robust.factors import GroupFactors
@@ -175,7 +175,7 @@ def _candidates(column: Texts, keys: npt.NDArray[np.uint64], known: Bounds) -> M
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What is known of rows; add those of pieces to get the table's.
+    """What is known of rows; add those of chunks to get the table's.
 
     Attributes
     ----------
@@ -201,7 +201,7 @@ class Survey:
     drawn: Drawn | None
 
     def plus(self, other: Survey, plan: ReadingPlan) -> Survey:
-        """Those of this and the next piece."""
+        """Those of this and the next chunk."""
         levels = {name: count + other.levels[name] for name, count in self.levels.items()}
         moments: Any = _added(self.moments, other.moments)
         out = {name for name, count in levels.items() if _many(name, count, plan)}
@@ -323,26 +323,26 @@ def _fewer(name: str, counts: Counter[str], plan: ReadingPlan) -> Counter[str]:
         return counts
     if len(counts) <= MOST_MET:
         return counts
-    kept = sorted(counts)[:MOST_MET]  # the first by name, "" among them: the same however pieces are added up
+    kept = sorted(counts)[:MOST_MET]  # the first by name, "" among them: the same however chunks are added up
     return Counter({level: counts[level] for level in kept})
 
 
-# ---------------------------------------------------------------- a piece
+# ---------------------------------------------------------------- a chunk
 
 
-def survey_piece(dataset: Dataset, index: int, plan: ReadingPlan) -> Survey | OtherKindError:
-    """Read one piece of a table; what turned out to be of another kind than planned is returned, not raised.
+def survey_chunk(dataset: Table, index: int, plan: ReadingPlan) -> Survey | OtherKindError:
+    """Read one chunk of a table; what turned out to be of another kind than planned is returned, not raised.
 
     Parameters
     ----------
-    dataset, index : the table, and which of its pieces.
+    dataset, index : the table, and which of its chunks.
     plan : how to read it.
     """
-    piece = dataset.pieces[index]
+    chunk = dataset.chunks[index]
     reader = _Reader(plan, index)
     try:
-        with one_thread(), dataset.open(piece) as opened:
-            for frame in frames_of(opened, plan.kinds, plan.rows, copy=False):
+        with one_thread():
+            for frame in frames_of(dataset, plan.kinds, plan.rows, chunk, copy=False):
                 reader.add(frame)
     except OtherKindError as error:
         return error
@@ -396,7 +396,7 @@ def _refuse_missing(frame: Frame, lacking: Mask, name: str, plan: ReadingPlan) -
 
 
 class _Reader:
-    """Adds up the portions of a piece."""
+    """Adds up the portions of a chunk."""
 
     def __init__(self, plan: ReadingPlan, index: int) -> None:
         self.plan, self.index, self.row = plan, index, 0
@@ -575,22 +575,22 @@ def _keys(index: int, first: int, rows: int) -> npt.NDArray[np.uint64]:
 
 
 def values_between(
-    dataset: Dataset, index: int, plan: ReadingPlan, brackets: Mapping[str, tuple[float, float]]
+    dataset: Table, index: int, plan: ReadingPlan, brackets: Mapping[str, tuple[float, float]]
 ) -> dict[str, tuple[int, Array]]:
-    """Of a piece's training rows, by column: how many values are below a bracket, and those inside it.
+    """Of a chunk's training rows, by column: how many values are below a bracket, and those inside it.
 
     Parameters
     ----------
-    dataset, index, plan : as for :func:`survey_piece`.
+    dataset, index, plan : as for :func:`survey_chunk`.
     brackets : by column, the least and the largest value inside.
     """
-    piece = dataset.pieces[index]
+    chunk = dataset.chunks[index]
     needed = [*brackets, *plan.roles.columns.values()]
     kinds = {name: plan.kinds[name] for name in dict.fromkeys(needed)}
     below: Counter[str] = Counter()
     inside: dict[str, list[Array]] = {name: [] for name in brackets}
-    with one_thread(), dataset.open(piece) as opened:
-        for frame in frames_of(opened, kinds, plan.rows, copy=False):
+    with one_thread():
+        for frame in frames_of(dataset, kinds, plan.rows, chunk, copy=False):
             train = training_rows(frame, plan).train
             for name, (low, high) in brackets.items():
                 column = frame[name]
