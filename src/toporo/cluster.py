@@ -1,10 +1,10 @@
-"""Work on many machines: the one place that knows Ray.
+"""Work on many machines; the only module that uses Ray.
 
 An engine says where work runs: ``"local"`` in this process, which needs no Ray; ``"ray"`` on the cluster that
 ``RAY_ADDRESS`` names or else on one that is started on this machine and ends with the work; or the address of a running
 cluster, ``host:6379``, from one of its machines. Ray Client (``ray://``) is refused: it can hang where a worker dies.
 
-What a worker raises is raised here as it was. What dies (a worker, a machine) is done again elsewhere.
+An error of a worker is raised here unchanged. Work that is lost with a worker or a machine is done again elsewhere.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from toporo.errors import SettingError, TopoRoError
@@ -38,9 +38,11 @@ T = TypeVar("T")
 LOCAL, RAY = "local", "ray"
 #: Seconds that a cluster has to answer, and its machines to say what they have installed.
 PATIENCE, PROBING = 10.0, 60.0
-#: How often a call is made again whose worker or machine died, and after how many seconds: the first time, then twice
-#: as many each time. A machine that is dying may for a moment still be given calls, and lose them at once.
-RETRIES, PAUSE = 3, 1.0
+#: How often a call is made again whose worker or machine died.
+RETRIES = 3
+#: Settings of Ray: retries where memory was short, which Ray counts by themselves, and milliseconds before a retry, for
+#: a machine that is dying may for a moment still be given calls.
+_RETRYING = {"RAY_task_oom_retries": str(RETRIES), "RAY_task_retry_delay_ms": "1000"}
 #: Bytes that a cluster of our own shares between its processes, and the longest folder that leaves room for a socket.
 STORE, _LONGEST = 200 * 2**20, 24
 #: What must be the same on every machine for the same figures, beside toporo and Python.
@@ -50,7 +52,7 @@ _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]
 
 
 class Cluster:
-    """Where work is done: in this process, one call after the other, unless a subclass knows better.
+    """Pool of workers: this process, one call after the other; subclasses have others.
 
     Attributes
     ----------
@@ -60,7 +62,7 @@ class Cluster:
     workers = 1
 
     def share(self, value: Any) -> Any:
-        """What stands for a value among the arguments of calls, by itself: the value then travels only once."""
+        """Return a reference to pass as an argument of calls in place of a value, which then travels only once."""
         return value
 
     def each(
@@ -69,9 +71,8 @@ class Cluster:
         calls: Iterable[tuple[T, tuple[Any, ...]]],
         *,
         ahead: int | None = None,  # noqa: ARG002  # one at a time
-        ordered: bool = False,  # noqa: ARG002  # as they are
     ) -> Generator[tuple[T, Any], None, None]:
-        """Call ``work`` with each job's arguments, and yield jobs with results as they end.
+        """Call ``work`` with each job's arguments, and yield jobs with results in the order of the calls.
 
         Close the generator (``contextlib.closing``) if it may be left early: calls under way then end.
 
@@ -80,7 +81,6 @@ class Cluster:
         work : a function at the top of a module; what it raises ends the others.
         calls : jobs and arguments, taken as there is room for them.
         ahead : how many calls may be under way or have results not yet yielded; twice ``workers`` unless given.
-        ordered : yield results in the order of the calls.
         """
         for job, arguments in calls:
             yield job, work(*arguments)
@@ -88,7 +88,7 @@ class Cluster:
 
 @contextmanager
 def cluster(engine: str) -> Iterator[Cluster]:
-    """The cluster that an engine names: connected to or started, checked, and left or ended with the block."""
+    """Connect to or start the cluster that an engine names, check it, and leave or end it with the block."""
     check_engine(engine)
     if engine == LOCAL:
         yield Cluster()
@@ -106,7 +106,7 @@ def cluster(engine: str) -> Iterator[Cluster]:
 
 
 def check_engine(engine: str) -> str:
-    """An engine as it is, if it is one."""
+    """Return an engine unchanged; refuse what is not one."""
     if engine in (LOCAL, RAY) or _place(engine) is not None:
         return engine
     raise SettingError(
@@ -116,7 +116,7 @@ def check_engine(engine: str) -> str:
 
 
 def _place(address: str) -> tuple[str, int] | None:
-    """Host and port of an address, if it is one."""
+    """Return host and port of an address; None for other text."""
     with suppress(ValueError):
         parts = urlsplit(f"//{address}")
         if parts.hostname and parts.port and not parts.path and " " not in address:
@@ -125,7 +125,7 @@ def _place(address: str) -> tuple[str, int] | None:
 
 
 def _ray() -> Any:
-    """Ray, told before it is imported to print nothing of its own: what it says of workers goes to standard output."""
+    """Import Ray, set to print nothing: its messages about workers would go to standard output."""
     try:
         with _environment(RAY_DEDUP_LOGS_SKIP_REGEX=".*"):
             import ray
@@ -136,7 +136,7 @@ def _ray() -> Any:
 
 @contextmanager
 def _environment(**added: str) -> Iterator[None]:
-    """Variables for Ray and the processes that it starts meanwhile; a user's own have precedence."""
+    """Set variables for Ray and the processes that it starts meanwhile; those of the user have precedence."""
     before = set(os.environ)
     for name, value in added.items():
         os.environ.setdefault(name, value)
@@ -152,7 +152,7 @@ def _environment(**added: str) -> Iterator[None]:
 
 
 def _start(ray: Any, folder: str) -> None:
-    """A cluster of this machine, which ends with this process in whichever way."""
+    """Start a cluster on this machine, which ends with this process, however that ends."""
     with _environment(**({} if "RAY_AUTH_MODE" in os.environ else {"RAY_AUTH_TOKEN": _token()})):
         _init(
             ray,
@@ -167,7 +167,7 @@ def _start(ray: Any, folder: str) -> None:
 
 @cache
 def _token() -> str:
-    """What other users of this machine do not know; Ray would write one to the home folder."""
+    """Return a secret that other users of this machine do not know; Ray would write one to the home folder."""
     return secrets.token_hex(32)
 
 
@@ -201,7 +201,7 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _check_reachable(address: str, host: str, port: int) -> None:
-    """Whether a server of Ray's kind listens there: Ray itself would ask again for minutes."""
+    """Refuse an address at which no Ray server listens: Ray itself would try again for minutes."""
     why = "something else than Ray answers there"
     try:
         with socket.create_connection((host, port), PATIENCE) as connection:
@@ -221,12 +221,13 @@ def _check_reachable(address: str, host: str, port: int) -> None:
 
 
 def _init(ray: Any, **how: Any) -> None:
-    """``ray.init`` without its words on the terminal, and with SIGTERM left to whoever had it."""
+    """Call ``ray.init`` without messages on the terminal, and keep the handler of SIGTERM."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     ended: SystemExit | None = None
     try:
-        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **how)
+        with _environment(**_RETRYING):
+            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **how)
     except SystemExit as end:  # what Ray makes of SIGTERM
         ended = end
     finally:
@@ -247,7 +248,7 @@ def _here() -> dict[str, str]:
 
 
 def _about_machine() -> Callable[[], dict[str, str]]:
-    """A function that says what a machine has installed; it travels whole, so toporo need not be there."""
+    """Return a function that lists the versions on a machine; it is sent whole, so toporo need not be there."""
     names = ALIKE
 
     def about() -> dict[str, str]:
@@ -277,7 +278,7 @@ def _about_machine() -> Callable[[], dict[str, str]]:
 
 
 def _probe(ray: Any) -> None:
-    """Ask every machine what it has installed, before any work; another version than here is an error that names it."""
+    """Ask every machine for its versions before any work; another version than here is an error that names it."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
@@ -319,141 +320,80 @@ def _differences(name: str, there: dict[str, str]) -> list[str]:
 # ---------------------------------------------------------------------- work
 
 
-@dataclass
-class _Failure:
-    """What a call raised, and where."""
-
-    error: BaseException
-    node: str
-    text: str
-
-
-@dataclass(eq=False)
-class _Call(Generic[T]):
-    """A call under way, or one that was lost and is due again."""
-
-    job: T
-    arguments: tuple[Any, ...]
-    lost: int = 0
-    due: float = 0.0
-    ref: Any = None
-
-
 class RayCluster(Cluster):
     """A Ray cluster; see :func:`cluster`."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
         self.workers = int(ray.cluster_resources().get("CPU", 1))
-        self._remote = ray.remote(num_cpus=1, max_retries=0)(_call)  # what is lost is called again here, and counted
+        self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
 
     def share(self, value: Any) -> Any:
         return self._ray.put(value)
 
     def each(
-        self,
-        work: Callable[..., Any],
-        calls: Iterable[tuple[T, tuple[Any, ...]]],
-        *,
-        ahead: int | None = None,
-        ordered: bool = False,
+        self, work: Callable[..., Any], calls: Iterable[tuple[T, tuple[Any, ...]]], *, ahead: int | None = None
     ) -> Generator[tuple[T, Any], None, None]:
         room = 2 * self.workers if ahead is None else max(1, ahead)
         waiting = iter(calls)
-        running: list[_Call[T]] = []  # in the order of the calls
+        running: deque[tuple[T, Any]] = deque()
         # Another thread waits for Ray: in this one Ray would make a KeyboardInterrupt of whatever a signal raises.
         with ThreadPoolExecutor(1, "ray") as helper:
             try:
                 while True:
-                    while len(running) < room and (given := next(waiting, None)) is not None:
-                        running.append(_Call(*given))
+                    for job, arguments in islice(waiting, room - len(running)):
+                        running.append((job, self._remote.remote(work, *arguments)))
                     if not running:
                         return
-                    now = time.monotonic()
-                    for call in running:
-                        if call.ref is None and call.due <= now:
-                            call.ref = self._remote.remote(work, *call.arguments)
-                    due = min((call.due - now for call in running if call.ref is None), default=None)
-                    refs = {call.ref: call for call in running[: 1 if ordered else None] if call.ref is not None}
-                    ref, result = helper.submit(self._fetch, list(refs), due).result()
-                    if ref is None:
-                        continue
-                    call = refs[ref]
-                    if isinstance(result, self._ray.exceptions.RayError):
-                        if not self._lost(result) or call.lost == RETRIES:
-                            raise _hopeless(call.job, result, call.lost)
-                        call.ref, call.due, call.lost = None, time.monotonic() + PAUSE * 2**call.lost, call.lost + 1
-                        continue
-                    running.remove(call)
-                    if isinstance(result, _Failure):
-                        raise _raised(call.job, result)
-                    job = call.job
-                    del ref, refs, call  # else the next result would find this one still in Ray's store
+                    job, ref = running[0]
+                    try:
+                        result = helper.submit(self._ray.get, ref).result()
+                    except self._ray.exceptions.RayError as error:
+                        raise self._explained(job, error) from None
+                    running.popleft()
+                    del ref  # else the next result would find this one still in Ray's store
                     yield job, result
             finally:
-                for call in running:
+                for _, ref in running:
                     with suppress(Exception):
-                        self._ray.cancel(call.ref, force=True)
+                        self._ray.cancel(ref, force=True)
 
-    def _fetch(self, refs: list[Any], patience: float | None) -> tuple[Any, Any]:
-        """The first of these calls to end, and its result or what became of it; nothing if none has ended in time."""
-        if not refs:
-            time.sleep(patience or 0.0)
-            return None, None
-        for ref in self._ray.wait(refs, num_returns=1, timeout=patience)[0]:
-            try:
-                return ref, self._ray.get(ref)
-            except self._ray.exceptions.RayError as error:
-                return ref, error
-        return None, None
-
-    def _lost(self, error: Exception) -> bool:
-        """Whether a worker or a machine has died, for which the call is not to blame."""
+    def _explained(self, job: object, error: Any) -> Any:
+        """Return the error that a call raised, or the one for a call that Ray could not do."""
         errors = self._ray.exceptions
-        return isinstance(
-            error,
-            errors.WorkerCrashedError
-            | errors.NodeDiedError
-            | errors.OutOfMemoryError
-            | errors.ObjectLostError
-            | errors.LocalRayletDiedError,
-        )
+        if isinstance(error, errors.RayTaskError):
+            return error.cause
+        why = " ".join(str(error).split())
+        if isinstance(error, errors.OutOfDiskError | errors.ObjectStoreFullError):
+            return TopoRoError(
+                f"a machine of the Ray cluster has no room left: {why[:400]}. Make some, and run it again."
+            )
+        lost = errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError
+        if isinstance(error, lost):
+            return TopoRoError(
+                f"{job} was lost {RETRIES + 1} times, each time with its worker or machine, perhaps for want of "
+                f"memory: {why[:400]}. What is done is kept: run it again to go on, with fewer jobs at a time if "
+                "memory was short."
+            )
+        return TopoRoError(f"Ray could not do {job}: {type(error).__name__}: {why[:600]}")
 
 
 def _call(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do work on a worker; return the error if it raises one, since Ray would wrap it in an error of its own."""
+    """Do work on a worker; an error says where it was raised, and one that cannot be sent becomes one that can."""
     try:
         return work(*arguments)
+    except TopoRoError:
+        raise
     except Exception as error:
-        text = traceback.format_exc()
+        node = socket.gethostname()
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise TopoRoError(
+                f"the disk of node {node} is full ({error}). What is done is kept: make room there and run it again to "
+                "go on."
+            ) from None
+        error.add_note(f"On node {node}:\n{traceback.format_exc()}")
         try:
-            pickle.dumps(deepcopy(error))  # can it be sent, and made again where it arrives?
+            pickle.dumps(deepcopy(error))
         except Exception:  # a class of the user's own may raise anything while it is copied
-            error = TopoRoError(f"{type(error).__name__}: {error}")
-        return _Failure(error.with_traceback(None), socket.gethostname(), text)
-
-
-def _raised(job: object, failure: _Failure) -> BaseException:
-    """What a worker raised, as it is raised here."""
-    error = failure.error
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return TopoRoError(
-            f"the disk of node {failure.node} is full ({error}), where this ran: {job}. What is done is kept: make "
-            "room there and run it again to go on."
-        )
-    if not isinstance(error, TopoRoError):
-        error.add_note(f"On node {failure.node}:\n{failure.text}")
-    return error
-
-
-def _hopeless(job: object, error: Exception, lost: int) -> TopoRoError:
-    why = " ".join(str(error).split())
-    if lost:
-        return TopoRoError(
-            f"{job} was lost {lost + 1} times, each time with its worker or machine, perhaps for want of memory: "
-            f"{why[:400]}. What is done is kept: run it again to go on, with fewer jobs at a time if memory "
-            "was short."
-        )
-    if type(error).__name__ in ("OutOfDiskError", "ObjectStoreFullError"):
-        return TopoRoError(f"a machine of the Ray cluster has no room left: {why[:400]}. Make some, and run it again.")
-    return TopoRoError(f"Ray could not do {job}: {type(error).__name__}: {why[:600]}")
+            raise TopoRoError(f"{type(error).__name__}: {error}") from None
+        raise

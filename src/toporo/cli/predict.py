@@ -195,7 +195,7 @@ def _all_columns(
             counts.merge(own)
     else:
         calls = ((number, (shared, part, titles, asked, number == 0, inputs)) for number, part in enumerate(parts))
-        for _, (several, own) in workers.each(predict_part, calls, ordered=True):
+        for _, (several, own) in workers.each(predict_part, calls):
             yield from several
             counts.merge(own)
     if not counts.rows and counts.empty is not None:

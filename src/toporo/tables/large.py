@@ -519,7 +519,7 @@ def over_chunks(
     with (
         Progress(title, sum(sizes)) as shown,
         ThreadPoolExecutor(1) as fetching,
-        closing(machines.each(work, calls(), ahead=machines.workers + 1, ordered=True)) as results,
+        closing(machines.each(work, calls(), ahead=machines.workers + 1)) as results,
     ):
         for index, result in results:
             yield result
@@ -538,12 +538,7 @@ class Threads(Cluster):
         self.workers = cores() if most is None else max(1, min(cores(), most))
 
     def each(
-        self,
-        work: Callable[..., Any],
-        calls: Iterable[tuple[Any, tuple[Any, ...]]],
-        *,
-        ahead: int | None = None,
-        ordered: bool = True,  # noqa: ARG002  # they always are
+        self, work: Callable[..., Any], calls: Iterable[tuple[Any, tuple[Any, ...]]], *, ahead: int | None = None
     ) -> Generator[tuple[Any, Any], None, None]:
         """As :meth:`Cluster.each` has it, in the order of the calls."""
         waiting: deque[tuple[Any, Future[Any]]] = deque()

@@ -573,7 +573,7 @@ class TableModel:
             shared = workers.share(self)
             parts, inputs = self.parts(source, workers, shared, reading)
             calls = ((part, (shared, each, unseen, reading, inputs)) for part, each in enumerate(parts))
-            for number, part in workers.each(judge_part, calls, ordered=True):
+            for number, part in workers.each(judge_part, calls):
                 judged.add(part, reading.get("memory_limit"), first=number == 0)
         if judged.empty is not None:
             raise UnknownGroupsError(judged.skipped) if judged.skipped else judged.empty
@@ -619,7 +619,7 @@ class TableModel:
             return parts, None
         calls, inputs = ((number, (shared, part, reading)) for number, part in enumerate(parts)), None
         with Progress("looking at groups", len(parts), False) as shown:
-            for _, told in workers.each(gather_part, calls, ordered=True):
+            for _, told in workers.each(gather_part, calls):
                 inputs = _joined(inputs, told)
                 shown.step()
         self._warn_of(inputs)
