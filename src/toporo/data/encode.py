@@ -1,4 +1,4 @@
-"""From typed columns to the matrix a model takes, by rules that are fitted once and saved with the model."""
+"""Encoder: from typed columns to the matrix that a model takes, by rules fitted once and saved with the model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from toporo.data.frame import Column, Frame, Numbers, Texts
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
+from toporo.schema import LARGEST, as_type
 from toporo.types import Array
 
 #: Numbers written at a time: a block of rows stays in the processor's cache while its columns are filled.
@@ -22,13 +24,15 @@ FEWEST_ROWS = 512
 MOST_UNSEEN = 1000
 #: Text with more levels than this, and no level twice, is taken for an identifier.
 FEW_LEVELS = 10
-#: The largest finite number.
-LARGEST = float(np.finfo(np.float64).max)
+#: Begins messages about a stored encoder.
+STORED = "not a stored preprocessing (fit the model again, or copy its files anew)"
+#: A finite number that was stored.
+Stored = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 
 
 @dataclass(frozen=True)
 class NumberRule:
-    """A column of numbers or dates, as it is.
+    """Rule for a column of numbers or dates, which is used unchanged.
 
     Attributes
     ----------
@@ -40,25 +44,31 @@ class NumberRule:
     """
 
     name: str
-    kind: str
-    fill: float
+    kind: Annotated[str, msgspec.Meta(pattern="^(number|date)$")]
+    fill: Stored
     flag: bool
-    low: float
-    high: float
+    low: Stored
+    high: Stored
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What its outputs would be called if no other column had such a name."""
+        """Names of the outputs, unless other columns have the same."""
         return (self.name,) * (self.low < self.high) + (f"{self.name} is missing",) * self.flag
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON can hold it."""
-        return asdict(self)
+    def check(self) -> None:
+        """Refuse values that no column can have."""
+        if not self.low <= self.fill <= self.high:
+            raise DataError(
+                f"{STORED}: the rule for column {self.name!r} fills {self.fill!r} in, outside its range from "
+                f"{self.low!r} to {self.high!r}."
+            )
+        if self.low == self.high and not self.flag:
+            raise DataError(f"{STORED}: the rule for column {self.name!r} has a range of a single value, {self.low!r}.")
 
 
 @dataclass(frozen=True)
 class CategoryRule:
-    """A column of text: one output per level, 1 where a row has it and 0 elsewhere.
+    """Rule for a column of text: one output per level, 1 where a row has it and 0 elsewhere.
 
     Attributes
     ----------
@@ -69,25 +79,21 @@ class CategoryRule:
     """
 
     name: str
-    levels: tuple[str, ...]
+    levels: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     other: bool
     missing: bool
+    kind: str = "text"
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What its outputs would be called if no other column had such a name."""
+        """Names of the outputs, unless other columns have the same."""
         known = (*self.levels, *("other",) * self.other)
         return (*(f"{self.name} = {level}" for level in known), *(f"{self.name} is missing",) * self.missing)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON can hold it."""
-        return {
-            "name": self.name,
-            "kind": "text",
-            "levels": list(self.levels),
-            "other": self.other,
-            "missing": self.missing,
-        }
+    def check(self) -> None:
+        """Refuse values that no column can have."""
+        if list(self.levels) != sorted(set(self.levels)):
+            raise DataError(f"{STORED}: the rule for column {self.name!r} has no ascending list of levels.")
 
 
 Rule = NumberRule | CategoryRule
@@ -95,7 +101,7 @@ Rule = NumberRule | CategoryRule
 
 @dataclass(frozen=True)
 class Differences:
-    """What in a table differs from the training data; add those of a table's portions to get the table's.
+    """Differences between a table and the training data; those of its portions add up.
 
     Attributes
     ----------
@@ -121,12 +127,12 @@ class Differences:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """What a model takes.
+    """Encoded rows.
 
     Attributes
     ----------
     matrix : (rows, outputs), finite, each row in one piece.
-    differences : what in the table differs from the training data.
+    differences : between the table and the training data.
     """
 
     matrix: Array
@@ -219,7 +225,7 @@ class Encoder:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """How each of them is to be read: ``"number"``, ``"date"`` or ``"text"``."""
+        """Kinds of these columns: ``"number"``, ``"date"`` or ``"text"``."""
         return {rule.name: rule.kind if isinstance(rule, NumberRule) else "text" for rule in self.rules}
 
     @cached_property
@@ -271,7 +277,7 @@ class Encoder:
         return Encoded(matrix, differences)
 
     def remarks(self, differences: Differences) -> tuple[str, ...]:
-        """Counts in words, one line per column and matter, in the order of the columns."""
+        """Describe the counts, one line per column and kind of difference, in the order of the columns."""
         lines = []
         for rule in self.rules:
             missing, beyond = differences.filled.get(rule.name), differences.outside.get(rule.name)
@@ -290,26 +296,28 @@ class Encoder:
         return tuple(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON can hold it."""
-        return {"rules": [rule.to_dict() for rule in self.rules], "left_out": dict(self.left_out)}
+        """Return the rules as plain JSON can hold them."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, content: object) -> Encoder:
-        """The inverse of :meth:`to_dict`; whatever that cannot have written is refused."""
-        _require_stored(isinstance(content, dict), f"expected a mapping, found {type(content).__name__}")
-        given: dict[str, Any] = content  # type: ignore[assignment]  # checked in the line above
-        _require_stored(set(given) == {"rules", "left_out"}, f"expected 'rules' and 'left_out', found {listed(given)}")
-        left_out = given["left_out"]
-        _require_stored(
-            isinstance(left_out, dict) and all(isinstance(part, str) for item in left_out.items() for part in item),
-            f"'left_out' is to be a reason by column, found {left_out!r}",
-        )
-        _require_stored(isinstance(given["rules"], list) and bool(given["rules"]), "it has no rules")
-        rules = tuple(_rule_from_dict(entry) for entry in given["rules"])
+        """Restore what :meth:`to_dict` returned; refuse anything else."""
+        stored = as_type(content, _StoredEncoder, STORED)
+        rules: list[Rule] = []
+        for entry in stored.rules:
+            kind: type[Rule] = CategoryRule if entry.get("kind") == "text" else NumberRule
+            rules.append(as_type(entry, kind, STORED))
+            rules[-1].check()
         names = [rule.name for rule in rules]
-        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1 or name in left_out]
-        _require_stored(not twice, f"column(s) dealt with twice: {listed(twice)}")
-        return cls(rules, dict(left_out))
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1 or name in stored.left_out]
+        if twice:
+            raise DataError(f"{STORED}: column(s) dealt with twice: {listed(twice)}.")
+        return cls(tuple(rules), stored.left_out)
+
+
+class _StoredEncoder(msgspec.Struct):
+    rules: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    left_out: dict[str, str]
 
 
 # ---------------------------------------------------------------- finding the rules
@@ -318,7 +326,7 @@ class Encoder:
 def _asked(
     frame: Frame, features: Sequence[str] | None, exclude: Iterable[str], categorical: Iterable[str], most_levels: int
 ) -> tuple[list[str] | None, set[str], set[str]]:
-    """What is to be used, not used, and used as names of things, once it is clear that it makes sense."""
+    """Return the columns to use, not to use, and to use as categories; refuse contradictions."""
     for what, names in (("features", features), ("exclude", exclude), ("categorical", categorical)):
         if isinstance(names, str):
             raise SettingError(f"{what} is the text {names!r}: expected a list of columns, such as [{names!r}].")
@@ -336,7 +344,7 @@ def _asked(
         raise SettingError(f"column(s) named as features more than once: {listed(twice)}. Name each once.")
     both = [name for name in dict.fromkeys((*(named or ()), *things)) if name in without]
     if both:
-        raise SettingError(f"column(s) both named for use and excluded: {listed(both)}. Decide for one.")
+        raise SettingError(f"column(s) both named for use and excluded: {listed(both)}. Choose one.")
     beside = [name for name in dict.fromkeys(things) if named is not None and name not in named]
     if beside:
         raise SettingError(f"column(s) named as categorical but not among the features: {listed(beside)}. Add them.")
@@ -344,7 +352,7 @@ def _asked(
 
 
 def _find_rule(name: str, column: Column, most_levels: int, required: bool) -> Rule | str:
-    """The rule for a column, or the reason why it has none."""
+    """Return the rule for a column, or the reason why it has none."""
     lacking = bool(column.missing.any())
     if isinstance(column, Numbers):
         known = column.values[~column.missing] if lacking else column.values
@@ -357,7 +365,7 @@ def _find_rule(name: str, column: Column, most_levels: int, required: bool) -> R
 
 
 def number_rule(name: str, kind: str, low: float, high: float, lacking: bool, median: float) -> NumberRule | str:
-    """The rule for a column of numbers, or the reason why it has none.
+    """Return the rule for a column of numbers, or the reason why it has none.
 
     Parameters
     ----------
@@ -375,7 +383,7 @@ def number_rule(name: str, kind: str, low: float, high: float, lacking: bool, me
 def category_rule(
     name: str, count_of: Mapping[str, int], lacking: bool, most_levels: int, required: bool
 ) -> CategoryRule | str:
-    """The rule for a column of text, or the reason why it has none.
+    """Return the rule for a column of text, or the reason why it has none.
 
     Parameters
     ----------
@@ -398,54 +406,13 @@ def category_rule(
 
 
 def median_of(values: Array) -> float:
-    """The middle value, or half way between the two in the middle."""
+    """Return the middle value, or half way between the two in the middle."""
     upper = len(values) // 2
     lower = (len(values) - 1) // 2
     ordered = np.partition(values, (lower, upper))
     a, b = float(ordered[lower]), float(ordered[upper])
     middle = (a + b) / 2
     return (middle if math.isfinite(middle) else a / 2 + b / 2) + 0.0
-
-
-# ---------------------------------------------------------------- reading them back
-
-
-def _require_stored(condition: bool, problem: str) -> None:
-    """Refuse content that no encoder has written."""
-    if not condition:
-        raise DataError(f"not a stored preprocessing: {problem}. Fit the model again, or copy its files anew.")
-
-
-def _rule_from_dict(entry: object) -> Rule:
-    """The inverse of ``to_dict`` of either rule; whatever that cannot have written is refused."""
-    _require_stored(isinstance(entry, dict), f"a rule is {entry!r}")
-    given: dict[str, Any] = entry  # type: ignore[assignment]  # checked in the line above
-    name, kind = given.get("name"), given.get("kind")
-    _require_stored(isinstance(name, str), f"a rule has the column name {name!r}")
-    where = f"the rule for column {name!r}"
-    _require_stored(kind in ("number", "date", "text"), f"{where} is of kind {kind!r}")
-    keys = ["levels", "other", "missing"] if kind == "text" else ["fill", "flag", "low", "high"]
-    _require_stored(
-        set(given) == {"name", "kind", *keys},
-        f"{where} has {listed(given)}, expected {listed(['name', 'kind', *keys])}",
-    )
-    for key in ("other", "missing") if kind == "text" else ("flag",):
-        _require_stored(isinstance(given[key], bool), f"{where} has {key} = {given[key]!r}")
-    if kind == "text":
-        levels = given["levels"]
-        proper = isinstance(levels, list) and bool(levels) and all(isinstance(level, str) for level in levels)
-        _require_stored(proper and levels == sorted(set(levels)), f"{where} has no ascending list of levels")
-        return CategoryRule(str(name), tuple(levels), given["other"], given["missing"])
-    for key in ("fill", "low", "high"):
-        _require_stored(_is_number(given[key]), f"{where} has {key} = {given[key]!r}")
-    low, fill, high = float(given["low"]), float(given["fill"]), float(given["high"])
-    _require_stored(low <= fill <= high, f"{where} fills {fill!r} in, outside its range from {low!r} to {high!r}")
-    _require_stored(low < high or given["flag"], f"{where} has a range of a single value, {low!r}")
-    return NumberRule(str(name), str(kind), fill, given["flag"], low, high)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 # ---------------------------------------------------------------- applying them
@@ -513,7 +480,7 @@ def _category(rule: CategoryRule, frame: Frame, at: int) -> _CategoryWriter:
 
 
 def _numbers(rule: NumberRule, frame: Frame) -> Array:
-    """The numbers of a column that has to hold such as in training; an empty one is of any kind."""
+    """Return the numbers of a column; refuse one of another kind than in training, unless it is empty."""
     column = frame[rule.name]
     if column.missing.all():
         return np.full(len(column), np.nan)
