@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from toporo import cluster as seam
-from toporo.cluster import Cluster, cluster
+from toporo.cluster import Cluster, Threads, cluster
 from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError
 from toporo.files import write_text
 
@@ -114,8 +114,7 @@ def test_what_is_no_engine_is_refused(engine: str) -> None:
 def test_local_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with cluster("local") as here:
-        table = here.share((1, 2))
-        assert list(here.each(square, [("a", (2, table)), ("b", (3, table))])) == [("a", 7), ("b", 12)]
+        assert list(here.each(square, [("a", (2,))])) == [("a", 4)]
     with pytest.raises(SettingError, match=r"pip install 'toporo\[ray\]'"), cluster("ray"):
         pass
 
@@ -186,15 +185,22 @@ def test_what_a_machine_reports_is_shown_as_it_is() -> None:
 # ---------------------------------------------------------------- with Ray
 
 
-def test_results_come_in_order(two: Cluster) -> None:
-    table = two.share((1, 2))
+@pytest.fixture(params=["serial", "threads", "ray"])
+def pool(request: pytest.FixtureRequest) -> Cluster:
+    """Each kind of workers."""
+    made = {"serial": Cluster, "threads": lambda: Threads(2), "ray": lambda: request.getfixturevalue("two")}
+    return made[request.param]()
+
+
+def test_results_come_in_order(pool: Cluster) -> None:
+    table = pool.share((1, 2))
     calls = [(f"job {number}", (number, table)) for number in range(7)]
     expected = [(f"job {number}", number**2 + 3) for number in range(7)]
-    assert list(two.each(square, calls)) == expected
-    assert two.workers >= 1
+    assert list(pool.each(square, calls)) == expected
+    assert pool.workers >= 1
 
 
-def test_calls_are_taken_as_there_is_room(two: Cluster) -> None:
+def test_calls_are_taken_as_there_is_room(pool: Cluster) -> None:
     taken = []
 
     def calls() -> Iterator[tuple[int, tuple[Any, ...]]]:
@@ -202,20 +208,23 @@ def test_calls_are_taken_as_there_is_room(two: Cluster) -> None:
             taken.append(number)
             yield number, (number,)
 
-    with closing(two.each(square, calls(), ahead=3)) as results:
+    with closing(pool.each(square, calls(), ahead=3)) as results:
         next(results)
         assert len(taken) == 3
         next(results)
         assert len(taken) == 4
 
 
-def test_what_a_worker_raises_is_raised_here(two: Cluster) -> None:
+def test_what_a_worker_raises_is_raised_here(pool: Cluster) -> None:
     with pytest.raises(DataError) as dry:
-        list(two.each(fail, [("a", ("data",))]))
+        list(pool.each(fail, [("a", ("data",))]))
     assert str(dry.value) == "the river is dry."
     assert type(dry.value) is DataError
     with pytest.raises(UnknownNameError, match="Did you mean 'erm'"):
-        list(two.each(fail, [("a", ("name",))]))
+        list(pool.each(fail, [("a", ("name",))]))
+
+
+def test_an_error_on_the_cluster_says_where_it_was_raised(two: Cluster) -> None:
     with pytest.raises(ZeroDivisionError) as zero:
         list(two.each(fail, [("a", ("zero",))]))
     assert "in fail" in zero.value.__notes__[0], "where on the worker it was raised"

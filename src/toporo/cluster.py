@@ -23,9 +23,9 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -66,11 +66,7 @@ class Cluster:
         return value
 
     def each(
-        self,
-        work: Callable[..., Any],
-        calls: Iterable[tuple[T, tuple[Any, ...]]],
-        *,
-        ahead: int | None = None,  # noqa: ARG002  # one at a time
+        self, work: Callable[..., Any], calls: Iterable[tuple[T, tuple[Any, ...]]], *, ahead: int | None = None
     ) -> Generator[tuple[T, Any], None, None]:
         """Call ``work`` with each job's arguments, and yield jobs with results in the order of the calls.
 
@@ -82,8 +78,63 @@ class Cluster:
         calls : jobs and arguments, taken as there is room for them.
         ahead : how many calls may be under way or have results not yet yielded; twice ``workers`` unless given.
         """
-        for job, arguments in calls:
-            yield job, work(*arguments)
+        room = 2 * self.workers if ahead is None else max(1, ahead)
+        waiting = iter(calls)
+        running: deque[tuple[T, Any]] = deque()
+        with self._threads() as threads:
+            try:
+                while True:
+                    for job, arguments in islice(waiting, room - len(running)):
+                        running.append((job, self._start(threads, work, arguments)))
+                    if not running:
+                        return
+                    job, call = running[0]
+                    result = self._result(threads, job, call)
+                    running.popleft()
+                    del call  # else a worker would keep the result until the next one
+                    yield job, result
+            finally:
+                for _, call in running:
+                    self._cancel(call)
+
+    def _threads(self) -> AbstractContextManager[Any]:
+        """Return the threads that calls are made in, or waited for."""
+        return nullcontext()
+
+    def _start(self, threads: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:  # noqa: ARG002
+        """Begin a call."""
+        return partial(work, *arguments)
+
+    def _result(self, threads: Any, job: object, call: Any) -> Any:  # noqa: ARG002  # used by subclasses
+        """Wait for a call."""
+        return call()
+
+    def _cancel(self, call: Any) -> None:
+        """End a call whose result nobody wants, if it is under way or was not begun."""
+
+
+class Threads(Cluster):
+    """Threads of this process: reading and arithmetic let others go on.
+
+    Parameters
+    ----------
+    most : threads for which there is memory; as many as there are cores at most, and at least one.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.workers = cores() if most is None else max(1, min(cores(), most))
+
+    def _threads(self) -> AbstractContextManager[Any]:
+        return ThreadPoolExecutor(self.workers)
+
+    def _start(self, threads: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        return threads.submit(work, *arguments)
+
+    def _result(self, threads: Any, job: object, call: Any) -> Any:  # noqa: ARG002  # used by subclasses
+        return call.result()
+
+    def _cancel(self, call: Any) -> None:
+        call.cancel()
 
 
 @contextmanager
@@ -331,32 +382,22 @@ class RayCluster(Cluster):
     def share(self, value: Any) -> Any:
         return self._ray.put(value)
 
-    def each(
-        self, work: Callable[..., Any], calls: Iterable[tuple[T, tuple[Any, ...]]], *, ahead: int | None = None
-    ) -> Generator[tuple[T, Any], None, None]:
-        room = 2 * self.workers if ahead is None else max(1, ahead)
-        waiting = iter(calls)
-        running: deque[tuple[T, Any]] = deque()
+    def _threads(self) -> AbstractContextManager[Any]:
         # Another thread waits for Ray: in this one Ray would make a KeyboardInterrupt of whatever a signal raises.
-        with ThreadPoolExecutor(1, "ray") as helper:
-            try:
-                while True:
-                    for job, arguments in islice(waiting, room - len(running)):
-                        running.append((job, self._remote.remote(work, *arguments)))
-                    if not running:
-                        return
-                    job, ref = running[0]
-                    try:
-                        result = helper.submit(self._ray.get, ref).result()
-                    except self._ray.exceptions.RayError as error:
-                        raise self._explained(job, error) from None
-                    running.popleft()
-                    del ref  # else the next result would find this one still in Ray's store
-                    yield job, result
-            finally:
-                for _, ref in running:
-                    with suppress(Exception):
-                        self._ray.cancel(ref, force=True)
+        return ThreadPoolExecutor(1, "ray")
+
+    def _start(self, threads: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:  # noqa: ARG002
+        return self._remote.remote(work, *arguments)
+
+    def _result(self, threads: Any, job: object, call: Any) -> Any:
+        try:
+            return threads.submit(self._ray.get, call).result()
+        except self._ray.exceptions.RayError as error:
+            raise self._explained(job, error) from None
+
+    def _cancel(self, call: Any) -> None:
+        with suppress(Exception):
+            self._ray.cancel(call, force=True)
 
     def _explained(self, job: object, error: Any) -> Any:
         """Return the error that a call raised, or the one for a call that Ray could not do."""

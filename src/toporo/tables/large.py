@@ -8,9 +8,8 @@ gives the same model, or an error that says that the memory limit is too low.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from toporo.checks import parse_memory
-from toporo.cluster import LOCAL, Cluster, check_engine, cluster
+from toporo.cluster import LOCAL, Cluster, Threads, check_engine, cluster
 from toporo.data.encode import Encoder, median_of
 from toporo.data.frame import Frame, Numbers, OtherKindError, head_frame
 from toporo.data.table import Table, find_table, is_rereadable
@@ -524,37 +523,6 @@ def over_chunks(
         for index, result in results:
             yield result
             shown.step(steps=sizes[index])
-
-
-class Threads(Cluster):
-    """Threads of this process: reading and arithmetic let others go on.
-
-    Parameters
-    ----------
-    most : threads for which there is memory; as many as there are cores at most, and at least one.
-    """
-
-    def __init__(self, most: int | None = None) -> None:
-        self.workers = cores() if most is None else max(1, min(cores(), most))
-
-    def each(
-        self, work: Callable[..., Any], calls: Iterable[tuple[Any, tuple[Any, ...]]], *, ahead: int | None = None
-    ) -> Generator[tuple[Any, Any], None, None]:
-        """As :meth:`Cluster.each` has it, in the order of the calls."""
-        waiting: deque[tuple[Any, Future[Any]]] = deque()
-        with ThreadPoolExecutor(self.workers) as pool:
-            try:
-                for job, arguments in calls:
-                    waiting.append((job, pool.submit(work, *arguments)))
-                    if len(waiting) >= (ahead or 2 * self.workers):
-                        first, future = waiting.popleft()
-                        yield first, future.result()
-                while waiting:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
-            finally:
-                for _, future in waiting:
-                    future.cancel()
 
 
 @contextmanager
