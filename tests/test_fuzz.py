@@ -241,8 +241,7 @@ def packed(file: Path, thorough: bool) -> None:
         content[".json"] = json.dumps(manifest).encode()
     (file.parent / "manifest.json").write_bytes(content[".json"])
     (file.parent / "pixels.u8").write_bytes(content[".u8"])
-    images.open_packed(file.parent)
-    images.verify(file.parent)
+    images.open_packed(file.parent, verify=True)
 
 
 def chips(file: Path, thorough: bool) -> None:

@@ -1,4 +1,4 @@
-"""What toporo raises and warns with.
+"""Errors and warnings of toporo.
 
 Every message says what was found, what was expected and what to do next. All errors derive from
 :class:`TopoRoError`, so ``except toporo.TopoRoError`` catches whatever a user's input can cause; each also derives

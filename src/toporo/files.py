@@ -122,7 +122,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 class Claims:
-    """Who is at work on what in a folder, among processes of one machine or of several that share a file system.
+    """Claims of processes, on one machine or several that share a file system, to work in a folder.
 
     A claim is a lock on one byte of the folder's file :data:`CLAIMS`: it ends with its process, in whichever way. Where
     the file system has no locks, everybody's claim is granted. Locks are of a process: one of these at a time in each.
@@ -144,7 +144,7 @@ class Claims:
             os.close(self._file)
 
     def take(self, name: str) -> bool:
-        """Whether nobody else is at work on this, and from now on nobody else can be."""
+        """Claim this work until the process ends; return False if another process has claimed it."""
         if fcntl is None:
             return True
         try:
@@ -153,20 +153,14 @@ class Claims:
             return error.errno not in (errno.EACCES, errno.EAGAIN)  # the others: a file system without locks
         return True
 
-    def give_back(self, name: str) -> None:
-        """Others may be at work on it from now on."""
-        if fcntl is not None:
-            with suppress(OSError):
-                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _byte(name))
-
 
 def _byte(name: str) -> int:
-    """Which byte of the file of claims stands for a name; there are enough for no two to meet."""
+    """Return the byte of the file of claims for a name; there are enough for no two to meet."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 
 
 def _stem(target: Path) -> str:
-    """How the names of a target's unfinished files begin; a file system takes names up to 255 bytes."""
+    """Return the prefix of the names of a target's unfinished files; a file system takes names up to 255 bytes."""
     return f".{os.fsdecode(os.fsencode(target.name)[:_LONGEST])}."
 
 
@@ -185,7 +179,7 @@ def _create(target: Path) -> tuple[Path, int]:
 
 
 def _lock(descriptor: int) -> bool:
-    """Whether a file is ours alone; so it is where the system has no locks."""
+    """Lock a file; return False if another process has it. True where the system has no locks."""
     if fcntl is None:
         return True
     try:
@@ -246,9 +240,9 @@ def open_text(path: str | os.PathLike[str]) -> TextIO:
 
 
 def parse_json(text: str | bytes, where: object) -> Any:
-    """What JSON from anyone holds; what is wrong with it is a :class:`DataError` that begins with ``where``.
+    """Parse JSON from an untrusted source; errors are a :class:`DataError` that begins with ``where``.
 
-    Wrong are bytes that are no UTF-8, numbers of thousands of digits, nesting without end and halves of signs, too.
+    Errors include bytes that are not UTF-8, numbers of thousands of digits, endless nesting and unpaired surrogates.
     """
     try:
         plain = text.decode("utf-8-sig") if isinstance(text, bytes) else text
@@ -265,5 +259,5 @@ def parse_json(text: str | bytes, where: object) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; see :func:`parse_json`. That it cannot be read is an ``OSError``."""
+    """Parse a JSON file; see :func:`parse_json`. A file that cannot be read is an ``OSError``."""
     return parse_json(path.read_bytes(), path)

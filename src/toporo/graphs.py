@@ -186,7 +186,7 @@ def delimiter_of(file: Path) -> str:
 
 
 def _is_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first of some rows reads like a header; a name alone is a group."""
+    """Return whether the first of some rows reads like a header; a name alone is a group."""
     names = {cell for row in rows[1:] for cell in row[:2]}
     return len(rows[0]) > 1 and all(cell.lower() in HEADERS and cell not in names for cell in rows[0])
 
@@ -203,7 +203,7 @@ def _from_frame(frame: Any) -> GroupGraph:
 
 
 def _is_geometry(value: Any) -> bool:
-    """Whether a value is a shape or a map, of shapely, geopandas or another library."""
+    """Return whether a value is a shape or a map, of shapely, geopandas or another library."""
     return hasattr(type(value), "__geo_interface__")
 
 
@@ -243,7 +243,7 @@ def _columns(frame: Any) -> tuple[list[Any], list[list[Any]]]:
 
 
 def _is_square(frame: Any) -> bool:
-    """Whether a pandas frame has the same labels on its rows and columns, and could be an adjacency matrix.
+    """Return whether a pandas frame has the same labels on its rows and columns, and could be an adjacency matrix.
 
     Three edges without a header also have the rows 0, 1, 2 and the columns 0, 1, 2: those are not symmetric.
     """
@@ -254,7 +254,7 @@ def _is_square(frame: Any) -> bool:
 
 
 def _is_symmetric(array: Any) -> bool:
-    """Whether an array is a symmetric matrix of numbers."""
+    """Return whether an array is a symmetric matrix of numbers."""
     return array.dtype.kind in "fiub" and array.shape == array.T.shape and bool((array == array.T).all())
 
 

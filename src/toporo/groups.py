@@ -178,7 +178,7 @@ class GroupIds:
 
 
 def is_missing(name: object) -> bool:
-    """Whether a cell that may hold a name holds none: None, nan, or what frames have for it."""
+    """Return whether a cell that may hold a name is missing: None, nan, or what frames have for it."""
     return name is None or type(name).__name__ in _MISSING or (isinstance(name, float) and name != name)
 
 

@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores, threads, and other processes, which end with it."""
+"""Resources of this process: cores, memory, threads, and worker processes, which end with it."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _set_torch(count: int) -> int:
 
 
 def _elsewhere(work: Callable[[], Any]) -> Any:
-    """What this gives in a thread of its own."""
+    """Return the result of a function in a thread of its own."""
     result: list[Any] = []
     thread = threading.Thread(target=lambda: result.append(work()))
     thread.start()

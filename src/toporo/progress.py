@@ -1,4 +1,4 @@
-"""Long work shows itself: a bar on a terminal, quiet lines in a log."""
+"""Progress of long work: a bar on a terminal, lines in a log elsewhere."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ class Watch:
         return console is not None
 
     def line(self) -> str:
-        """What is being done, how much of it is done, and how long the rest will take."""
+        """Return the title of the work, the share that is done, and the time that the rest will take."""
         title, share, left = self._state()
         return f"{title}: {100 * share:.0f} %{f', {left} left' if left else ''}" if share else title
 
@@ -302,7 +302,7 @@ class Watch:
 
 
 def all_quiet() -> bool:
-    """Whether a :class:`Watch` is on that shows nothing."""
+    """Return whether a :class:`Watch` is on that shows nothing."""
     watch = _WATCH.get()
     return watch is not None and watch.quiet
 

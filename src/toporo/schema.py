@@ -1,4 +1,4 @@
-"""What was read, checked against the type that it is to have: the one place where the shape of a file is not trusted.
+"""Check of content that was read against the type that it should have.
 
 A reader describes what it expects as a :class:`msgspec.Struct` or a dataclass and gives :func:`as_type` what
 :func:`toporo.files.parse_json` made of a file. What comes back has the shape described; what only the content can tell
@@ -41,7 +41,7 @@ _REPEATED = 200
 
 
 def as_type(content: Any, kind: type[T], where: str, error: type[TopoRoError] = DataError) -> T:
-    """What JSON held, as a value of this type.
+    """Convert what JSON held to a type.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def as_type(content: Any, kind: type[T], where: str, error: type[TopoRoError] = 
 
 
 def _beyond_measure(content: Any) -> str | None:
-    """What no schema can allow, wherever it is; without recursion, which nesting could exhaust."""
+    """Describe content that no schema can allow; without recursion, which nesting could exhaust."""
     pending, depth = [content], 0
     while pending:
         inner: list[Any] = []

@@ -6,9 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from typing import Any, TextIO
-
-from toporo.errors import DataError
+from typing import TextIO
 
 #: Instead of a distance where nothing joins two groups.
 NO_PATH = "no path"
@@ -40,7 +38,7 @@ def printable(text: str, keep: str = "\n\t") -> str:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text begins as an address does.
+    """Return whether a text begins as an address does.
 
     >>> is_address("s3://bucket/sales"), is_address("C:/sales.csv"), is_address("sales/*.csv")
     (True, False, False)
@@ -139,14 +137,6 @@ def number_to_json(value: float | None) -> float | str | None:
     if value is None or math.isnan(value):
         return None
     return value if math.isfinite(value) else "inf" if value > 0 else "-inf"
-
-
-def number_from_json(value: Any, what: str = "a number") -> float:
-    """The inverse of :func:`number_to_json` for numbers and infinities."""
-    number = {"inf": math.inf, "-inf": -math.inf}.get(value, value) if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise DataError(f"{what} is {value!r}: expected a number.")
-    return float(number)
 
 
 def short_name(name: object, most: int = 30) -> str:

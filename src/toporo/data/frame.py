@@ -19,7 +19,7 @@ import numpy.typing as npt
 from toporo.data.arrow import STRINGS, kind_of
 from toporo.data.cells import shown
 from toporo.data.formats import bomb_error
-from toporo.data.table import Batch, Chunk, Table, find_table
+from toporo.data.table import CHUNK_ROWS, Batch, Chunk, Table, find_table
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.types import Array
 
@@ -45,7 +45,7 @@ class Numbers:
 
     @property
     def missing(self) -> npt.NDArray[np.bool_]:
-        """Which rows have no value."""
+        """Mask of the rows that have no value."""
         return np.isnan(self.values)
 
     @cached_property
@@ -54,11 +54,11 @@ class Numbers:
         return (float(self.values.min()), float(self.values.max())) if len(self.values) else (np.nan, np.nan)
 
     def take(self, rows: Rows) -> Numbers:
-        """Some rows, by position or by a mask."""
+        """Return some rows, by position or by a mask."""
         return replace(self, values=self.values[rows if isinstance(rows, slice) else np.asarray(rows)])
 
     def as_text(self) -> Texts:
-        """The same as text: 3 is "3", 2.5 is "2.5", day 1 is "1970-01-02"."""
+        """Return the same column as text: 3 is "3", 2.5 is "2.5", day 1 is "1970-01-02"."""
         distinct, codes = np.unique(self.values, return_inverse=True)
         written = [None if np.isnan(value) else _written(value, self.kind) for value in distinct.tolist()]
         return _texts(written, codes)
@@ -78,20 +78,20 @@ class Texts:
 
     @property
     def missing(self) -> npt.NDArray[np.bool_]:
-        """Which rows have no value."""
+        """Mask of the rows that have no value."""
         return self.codes < 0
 
     def take(self, rows: Rows) -> Texts:
-        """Some rows, by position or by a mask; levels that do not occur in them are gone."""
+        """Return some rows, by position or by a mask, with the levels that occur in them."""
         codes = self.codes[rows if isinstance(rows, slice) else np.asarray(rows)]
         return _texts(self.levels, codes)
 
     def known(self) -> Texts:
-        """The same, where NA, null, none and their like (``MISSING``) say that there is no text."""
+        """Return the same column with NA, null, none and the like (``MISSING``) as missing."""
         return _texts([None if level.lower() in MISSING else level for level in self.levels], self.codes)
 
     def tolist(self) -> list[str | None]:
-        """Row by row."""
+        """Return the text of every row."""
         return [None if code < 0 else self.levels[code] for code in self.codes.tolist()]
 
 
@@ -136,30 +136,32 @@ class Frame:
         raise UnknownNameError("column", name, self.columns)
 
     def take(self, rows: Rows) -> Frame:
-        """Some rows, numbered anew, by position or by a mask."""
+        """Return some rows, numbered from 1, by position or by a mask."""
         columns = {name: column.take(rows) for name, column in self.columns.items()}
         written = {name: column.take(rows) for name, column in self.written.items()}
         return replace(self, columns=columns, first=1, written=written)
 
     def text(self, name: str) -> Texts:
-        """A column as text, whatever it is."""
+        """Return a column of any kind as text."""
         column = self.written[name] if name in self.written else self[name]
         return column if isinstance(column, Texts) else column.as_text()
 
     @classmethod
     def joined(cls, frames: Sequence[Frame]) -> Frame:
-        """Portions of one table as one frame.
+        """Join portions of one table.
 
         Parameters
         ----------
         frames : with the same columns, in the order of the rows.
         """
         first = frames[0]
+        if len(frames) == 1:
+            return first
         columns = {name: _joined([frame.columns[name] for frame in frames]) for name in first.names}
         return replace(first, columns=columns, written={})
 
     def distinct(self, name: str) -> int:
-        """How many different values a column has, not counting that one is missing."""
+        """Count the different values of a column, without missing ones."""
         column = self[name]
         if isinstance(column, Texts):
             return len(column.levels)
@@ -225,7 +227,7 @@ def read_frame(
     kinds = {name: "text" if name in as_text else table.kinds.get(name, "") for name in names}
     portions: list[Any] = []
     size = 0
-    for batch in table.batches(names, _PORTION):
+    for batch in table.batches(names, _PORTION if table.size else CHUNK_ROWS):
         size += sum(array.nbytes + 8 * len(array) for array in batch.arrays)  # as read, and as numbers
         if size > table.most:
             raise bomb_error(table.where)
@@ -326,7 +328,7 @@ def head_frame(table: Table, names: Sequence[str], chunk: Chunk) -> Frame:
 
 
 def _of_frame(frame: Frame, text: set[str], columns: Iterable[str] | None, exclude: Iterable[str]) -> Frame:
-    """A frame as if it were read."""
+    """Return columns of a frame as :func:`read_frame` would read them."""
     out, only = _names(exclude), None if columns is None else _names(columns)
     for name in sorted(out | (only or set())):
         if name not in frame.columns and name not in frame.unusable:
@@ -431,7 +433,7 @@ def _of_kind(array: Any, kind: str, batch: Batch, name: str, copy: bool) -> Colu
 
 
 def _finite(numbers: Numbers, where: str, name: str, first: int) -> Numbers:
-    """A column of numbers as it is, unless one is infinite."""
+    """Return a column of numbers unchanged; refuse an infinite number."""
     if np.isfinite(numbers.ends).all():
         return numbers
     infinite = np.isinf(numbers.values)
@@ -444,7 +446,7 @@ def _finite(numbers: Numbers, where: str, name: str, first: int) -> Numbers:
 
 
 def _values(column: Any, kind: str) -> Array:
-    """Numbers, or days since 1970-01-01, of a column that has such a type."""
+    """Return numbers, or days since 1970-01-01, of a column of such a type."""
     import pyarrow as pa
 
     if kind == "number":
@@ -459,7 +461,7 @@ def _values(column: Any, kind: str) -> Array:
 
 
 def number(cell: str) -> float | None:
-    """What a cell says, NaN if it says that there is no number; None if it says something else."""
+    """Return the number that a cell holds, NaN if it stands for a missing one; None for other cells."""
     cell = cell.strip()
     if cell.lower() in MISSING:
         return float("nan")
@@ -470,7 +472,7 @@ def number(cell: str) -> float | None:
 
 
 def _parsed(column: Any, parse: Any) -> tuple[Array, int | None]:
-    """What all cells say, or the place of the first that says something else."""
+    """Parse all cells, up to the position of the first that cannot be parsed."""
     values, start = np.empty(len(column)), 0
     for chunk in column.chunks:
         parsed, odd = parse(chunk)
@@ -482,7 +484,7 @@ def _parsed(column: Any, parse: Any) -> tuple[Array, int | None]:
 
 
 def _number_cells(cells: Any) -> tuple[Any, int | None]:
-    """Numbers of cells: by pyarrow where it and Python agree on all, else by Python."""
+    """Parse cells as numbers: by pyarrow where it and Python agree on all, else by Python."""
     import pyarrow as pa
 
     try:
@@ -502,7 +504,7 @@ def _number_cells(cells: Any) -> tuple[Any, int | None]:
 
 
 def _date_cells(cells: Any) -> tuple[Any, int | None]:
-    """Days of cells, in the same manner."""
+    """Parse cells as days, in the same manner."""
     import pyarrow as pa
 
     stripped, _ = _stripped(cells)
@@ -515,7 +517,7 @@ def _date_cells(cells: Any) -> tuple[Any, int | None]:
 
 
 def _stripped(cells: Any) -> tuple[Any, npt.NDArray[np.bool_]]:
-    """Cells without white space around them, those that are missing as nulls; and which those are."""
+    """Return cells without white space around them, missing ones as nulls, and the mask of these."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -553,7 +555,7 @@ def _day(cell: str) -> float | None:
 
 
 def _decoded(column: Any) -> Any:
-    """Categories as the values they stand for."""
+    """Replace categories by their values."""
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
@@ -564,7 +566,7 @@ def _decoded(column: Any) -> Any:
 
 
 def _strings(column: Any) -> Any:
-    """A column as strings: of text itself, of numbers as they are written."""
+    """Return a column as strings; numbers are written as they are."""
     import pyarrow as pa
 
     column = _decoded(column)
@@ -573,7 +575,7 @@ def _strings(column: Any) -> Any:
 
 
 def _as_texts(column: Any) -> Texts:
-    """A column of any usable type as text."""
+    """Return a column of any usable type as text."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type) and column.num_chunks == 1 and str(column.type.value_type) in STRINGS:
@@ -595,7 +597,7 @@ def _as_texts(column: Any) -> Texts:
 
 
 def _texts(cells: Sequence[str | None], codes: npt.NDArray[Any]) -> Texts:
-    """Texts from cells, of which several may be the same or None, and the place of every row's, -1 for none."""
+    """Return a column of text from cells, several of which may be equal or None, and a code per row, -1 for none."""
     occurring = np.zeros(len(cells) + 1, dtype=bool)  # the last is where -1 points to
     occurring[codes] = True
     used = {cell for cell, occurs in zip(cells, occurring.tolist(), strict=False) if occurs and cell is not None}

@@ -127,15 +127,15 @@ class GroupedData:
         return digest.hexdigest()
 
     def rows(self, name: Name) -> npt.NDArray[np.intp]:
-        """Where the rows of the group ``name`` are."""
+        """Return the positions of the rows of the group ``name``."""
         return np.flatnonzero(self.codes == self.groups.encode([name])[0])
 
     def take(self, rows: npt.NDArray[Any]) -> GroupedData:
-        """These rows; groups that do not occur among them are gone."""
+        """Return these rows, with the groups that occur among them."""
         return GroupedData.from_arrays(self.x[rows], self.y[rows], self.groups.decode(self.codes[rows]))
 
     def select(self, names: Iterable[Name]) -> GroupedData:
-        """The rows of the groups ``names``."""
+        """Return the rows of the groups ``names``."""
         wanted = [plain_name(name) for name in names]
         return self.take(np.flatnonzero(np.isin(self.codes, self.groups.encode(wanted))))
 

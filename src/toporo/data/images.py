@@ -1,4 +1,4 @@
-"""Image files to pixels: found by their endings, decoded in parallel, all bad ones named together.
+"""Image files: found by their suffixes, decoded in parallel, packed into one file; bad ones are named together.
 
 Pillow decodes outside the interpreter's lock, so threads keep every core busy and the pixels never travel between
 processes.
@@ -29,13 +29,13 @@ from toporo.progress import Progress, Report, logger
 
 
 def image_digest(pixels: str, size: int, names: Sequence[str], classes: Sequence[str]) -> str:
-    """The digest of a store of square images whose pixels have this sha256."""
+    """Return the digest of a store of square images whose pixels have this sha256."""
     return hashlib.sha256(repr((pixels, size, tuple(names), tuple(classes))).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class ImageStore:
-    """Photographs, drawings, …: one class each.
+    """Images of one size, with a class each.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class ImageStore:
 
 
 def _whole_file(images: npt.NDArray[np.uint8]) -> Path | None:
-    """The file that the array is a read-only map of, from its first byte to its last."""
+    """Return the file that an array is a read-only map of, from its first byte to its last; None for other arrays."""
     if not isinstance(images, np.memmap) or images.mode != "r" or images.filename is None:
         return None
     file = Path(images.filename)
@@ -169,7 +169,7 @@ def _status(path: Path) -> tuple[int, int]:
 
 
 def decode(content: bytes, size: int) -> npt.NDArray[np.uint8]:
-    """An image file's content as ``(size, size, 3)`` red, green, blue.
+    """Decode the content of an image file to ``(size, size, 3)`` red, green, blue.
 
     As DomainBed reads it: converted to RGB, orientation marks ignored, resized by Pillow's bilinear filter without
     keeping the aspect ratio. An image that has the size already is not touched.
@@ -304,7 +304,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a packed folder holds.
+    """Content of a packed folder.
 
     Attributes
     ----------
@@ -367,15 +367,8 @@ def load_packed(
 
 
 def open_packed(folder: str | os.PathLike[str], *, verify: bool = False) -> ImageStore:
-    """The images of a packed folder, whatever became of the files they were decoded from."""
+    """Return the images of a packed folder, also if the files they were decoded from have changed or are gone."""
     return _open(Path(folder), read_manifest(Path(folder)), verify=verify)
-
-
-def verify(folder: str | os.PathLike[str]) -> Manifest:
-    """Compute the sha256 of the pixels; a :class:`~toporo.errors.DataError` unless it is the manifest's."""
-    manifest = read_manifest(Path(folder))
-    _open(Path(folder), manifest, verify=True)
-    return manifest
 
 
 def _open(folder: Path, manifest: Manifest, *, verify: bool) -> ImageStore:
@@ -400,7 +393,7 @@ def _open(folder: Path, manifest: Manifest, *, verify: bool) -> ImageStore:
 def _current(
     folder: Path, manifest: Manifest, files: Sequence[ImageFile], classes: Sequence[str], size: int
 ) -> Manifest:
-    """The manifest, with the files' times of change; an error unless it is of exactly these files."""
+    """Return the manifest with the files' times of change; refuse one of other files."""
     if manifest.size != size or manifest.classes != tuple(classes):
         raise DataError(f"{folder} holds images of another size or of other classes. {_again(folder)}")
     known = dict(
@@ -507,7 +500,7 @@ def _make_room(folder: Path, wanted: int) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a packed folder; an error if there is none or it is not one of ours."""
+    """Read the manifest of a packed folder; refuse one that toporo did not write."""
     path = folder / MANIFEST
     if not path.is_file():
         raise DataError(f"{folder} is not a folder of packed images: it has no {MANIFEST}.")
@@ -528,7 +521,7 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def _remember(folder: Path, manifest: Manifest) -> None:
-    """Save what was found out; a folder that cannot be written to only has to find it out again."""
+    """Save a manifest; in a folder that cannot be written to it is computed again the next time."""
     with contextlib.suppress(OSError):
         _write_manifest(folder, manifest)
 

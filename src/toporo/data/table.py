@@ -95,7 +95,7 @@ class Table:
 
     @property
     def cells(self) -> bool:
-        """Whether every cell is text, as in CSV files, so types are yet to be found."""
+        """True where every cell is text, as in CSV files, so types are yet to be found."""
         return self.format == "csv"
 
     @property
