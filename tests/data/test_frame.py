@@ -162,6 +162,12 @@ def test_columns_named_as_text_stay_as_written() -> None:
     assert plain(read_frame(csv_of(text)), "zip") == [1, 1, None, 1]
 
 
+@pytest.mark.parametrize("name", ["t.txt", "t", "t.DATA", "t.dat"])
+def test_suffixes_of_text_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(PLAIN)
+    same(read_frame(tmp_path / name), read_frame(csv_of(PLAIN)))
+
+
 def test_columns_without_a_name_are_dropped() -> None:
     assert read_frame(csv_of(",x,bad,g,\n0,1,inf,a,\n1,2,3,b,\n"), exclude=["bad"]).names == ("x", "g")
 

@@ -12,7 +12,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pyarrow import feather, parquet
 
-from toporo.data import cells
 from toporo.data.encode import Encoder
 from toporo.data.frame import read_frame
 from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError
@@ -78,64 +77,11 @@ def test_columns_can_be_named_or_excluded(
     assert_array_equal(table.features, np.column_stack([column[name] for name in names]))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\ufeff" + PLAIN,
-        PLAIN.replace("\n", "\r\n"),
-        PLAIN.replace("\n", "\n\n"),
-        PLAIN + "  \n\n",
-        PLAIN.rstrip("\n"),
-        PLAIN.replace(",", ", "),
-        '"height","weight","state","note"\n"1.5","10","PA","tall, very"\n 2 ,20, NY ,"two\nlines"\n-3e2,30,PA,\n',
-    ],
-    ids=["BOM", "CRLF", "blank lines", "blank end", "no last newline", "spaces", "quotes"],
-)
-def test_the_usual_ways_to_write_a_table_are_the_same_table(text: str) -> None:
-    table, plain = read(text, exclude=["note"]), read(PLAIN, exclude=["note"])
-    assert_array_equal(table.features, plain.features)
-    assert table.ids.names == plain.ids.names
-    assert table.names == plain.names
-
-
-@pytest.mark.parametrize("delimiter", [";", "\t", "|", " "])
-def test_another_delimiter(delimiter: str) -> None:
-    table = read(PLAIN.replace(",", delimiter), delimiter=delimiter)
-    assert_array_equal(table.features, read(PLAIN).features)
-
-
 def test_group_names_are_text_and_kept_as_they_are() -> None:
     """01 is not 1, NA is Namibia, and case and inner spaces matter."""
     groups = ["01", "1", "NA", "nan", "New  York", "new york", "Åland", "1.0"]
     table = read("x,g\n" + "".join(f"{i}, {name} \n" for i, name in enumerate(groups)), "g")
     assert table.ids.names == groups
-
-
-def test_a_column_without_a_name_is_not_a_feature() -> None:
-    """It is the row numbers that a data frame writes, which would tell groups apart by themselves."""
-    assert read(",x,state\n0,5,a\n1,6,b\n").names == ("x",)
-
-
-@pytest.mark.parametrize("cell", ["1_000", "1,5", "0x10", "True", "5 kg"])
-def test_what_only_looks_like_a_number_is_text(cell: str) -> None:
-    table = read(f'x,y,state\n1,2,a\n3,"{cell}",b\n')
-    assert table.names == ("x", *(f"y = {level}" for level in sorted(["2", cell])))
-    assert read(f'x,y,state\n1,2,a\n3,"{cell}",b\n', features=["y"]).names == table.names[1:]
-
-
-def test_portions_leave_no_seam(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [f"{i},{'' if i == 8 else -i},{'q' if i == 9 else i},{'ab'[i % 2]}" for i in range(10)]
-    text = "x,gap,late,state\n" + "\n".join(rows) + "\n"
-    whole = read(text)
-    assert whole.names[:3] == ("x", "gap", "gap is missing")
-    assert "late = q" in whole.names
-    for size in (16, 32, 64):
-        monkeypatch.setattr(cells, "BLOCK", size)
-        monkeypatch.setattr(cells, "HEAD", 18)
-        table = read(text)
-        assert_array_equal(table.features, whole.features)
-        assert table.ids.names == whole.ids.names == list("ab" * 5)
-        assert (table.names, table.left_out) == (whole.names, whole.left_out)
 
 
 # ---------------------------------------------------------------------- missing values
@@ -182,14 +128,6 @@ def test_infinite_values_are_refused_also_where_rows_are_dropped(cell: str) -> N
 @pytest.mark.parametrize(
     ("text", "settings", "error", "message"),
     [
-        ("", {}, DataError, "standard input is empty: expected a first line"),
-        ("\n \n", {}, DataError, "standard input is empty"),
-        ("x,state\n", {}, DataError, "has a header but no rows"),
-        (b"x,state\n1,\xe9\n", {}, DataError, "not text in UTF-8"),
-        ("x,state\n1,a\n".encode("utf-16"), {}, DataError, "not text in UTF-8"),
-        ("x,state\n1,a\n\n2,b,3\n", {}, DataError, "row 2 after the header: found 3 cells, expected 2"),
-        ('x,state\n1,"a\nb"\n2\n', {}, DataError, "row 2 after the header: found 1 cells, expected 2"),
-        ('x,state\n1,a\n2,"b\n', {}, DataError, "[Aa] double quote .* is not closed"),
         (PLAIN, {"group": "State"}, UnknownNameError, r"unknown column 'State'. Did you mean 'state'\? Valid"),
         (PLAIN, {"features": ["heights"]}, UnknownNameError, "unknown column 'heights'. Did you mean 'height'"),
         (PLAIN, {"exclude": ["zzz"]}, UnknownNameError, "unknown column 'zzz'. Valid names: height, note, state"),
@@ -200,10 +138,6 @@ def test_infinite_values_are_refused_also_where_rows_are_dropped(cell: str) -> N
         (PLAIN, {"features": []}, DataError, "no column to use as a feature"),
         ("state\na\n", {}, DataError, "no column to use as a feature"),
         ("x,y,state\n1,2,a\n1,2,b\n", {}, DataError, r"to use as a feature: .*'x' \(constant\), 'y' \(constant\)"),
-        ("x,y,x,state\n1,2,3,a\n", {}, DataError, "several columns named 'x'"),
-        (PLAIN.replace(",", ";"), {}, DataError, "separated by ';'. Say so: --delimiter ';'"),
-        (PLAIN.replace(",", "\t"), {}, DataError, "--delimiter tab"),
-        (PLAIN, {"delimiter": ", "}, SettingError, "expected a single character"),
     ],
 )  # fmt: skip
 def test_unusable_tables_are_refused_in_words(
@@ -211,25 +145,6 @@ def test_unusable_tables_are_refused_in_words(
 ) -> None:
     with pytest.raises(error, match=message):
         read(text, **settings)
-
-
-def test_a_file_by_its_path_and_the_lack_of_one(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(PLAIN)
-    names = ("height", "weight", "note = short", "note = tall", "note is missing")
-    assert points(path, "state").names == points(str(path), "state").names == names
-    with pytest.raises(DataError, match=r"no such file: .*absent.csv"):
-        points(tmp_path / "absent.csv", "state")
-    assert points(tmp_path, "state").names == names  # a folder of tables is one
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds no table"):
-        points(tmp_path / "empty", "state")
-
-
-def test_the_stream_is_left_open() -> None:
-    stream = io.BytesIO(PLAIN.encode())
-    points(stream, "state")
-    assert not stream.closed
 
 
 # ---------------------------------------------------------------------- files whose columns have types
@@ -297,10 +212,6 @@ def test_missing_values_in_files_with_types(typed: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"group": "stat"}, UnknownNameError, r"unknown column 'stat'. Did you mean 'state'\?"),
-        ({"features": ["z"]}, UnknownNameError, "unknown column 'z'"),
-        ({"exclude": ["z"]}, UnknownNameError, "unknown column 'z'"),
-        ({"exclude": ["state"]}, SettingError, "cannot be excluded"),
         ({"features": ["note"]}, DataError, r"no column to use as a feature: .*'note' \(constant\)"),
         ({"features": ["nested"]}, DataError, "column 'nested' cannot be used: it holds values of type list"),
         ({"group": "nested"}, DataError, "column 'nested' of .* cannot be used"),
@@ -313,16 +224,6 @@ def test_unusable_files_with_types_are_refused_in_words(
     columns = {"x": [1.0], "state": ["a"], "note": ["tall"], "when": pa.array([0], pa.date32()), "nested": [[1]]}
     with pytest.raises(error, match=message):
         points(stored(typed, **columns), **({"group": "state"} | settings))
-
-
-def test_the_ending_of_a_name_tells_the_kind_of_a_file(tmp_path: Path) -> None:
-    for name in ("t.txt", "t", "t.DATA"):
-        (tmp_path / name).write_text(PLAIN)
-        assert points(tmp_path / name, "state", exclude=["note"]).names == ("height", "weight")
-    with pytest.raises(DataError, match=r"what kind of table is a \.xlsx file\? Expected"):
-        points("t.xlsx", "state")
-    with pytest.raises(DataError, match=r"no such file: t\.parquet"):
-        points("t.parquet", "state")
 
 
 # ---------------------------------------------------------------------- standardised

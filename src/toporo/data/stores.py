@@ -11,7 +11,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
@@ -55,11 +55,6 @@ class Files:
     options: Options = ()
 
 
-def is_several(path: str) -> bool:
-    """Return whether a path stands for more than one file: a folder, a pattern, or an address."""
-    return is_address(path) or Path(path).is_dir() or (bool(_PATTERN.search(path)) and not Path(path).exists())
-
-
 def find_files(where: str, given: str | None = None) -> Files:
     """Find the files of a table.
 
@@ -78,6 +73,8 @@ def find_files(where: str, given: str | None = None) -> Files:
 
 def _on_disk(where: str, given: str | None) -> Files:
     path = Path(where)
+    with reading(spelled(where), "csv"), suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()  # links may lead nowhere
     if path.is_dir():
         inside = (each for each in path.rglob("*") if each.is_file())
         base, names = where, [str(each) for each in inside if not _hidden(each.relative_to(path).parts)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from urllib.parse import unquote
 from toporo.data.arrow import as_arrow, column_names, kind_of, open_feather, open_parquet
 from toporo.data.cells import open_csv
 from toporo.data.formats import TableFile, format_of, most_unpacked, reading
-from toporo.data.stores import PARTITION, Files, Options, file_system, find_files, fixed_part, is_several, open_file
+from toporo.data.stores import PARTITION, Files, Options, file_system, find_files, fixed_part, open_file
 from toporo.errors import DataError, SettingError, listed
 from toporo.text import is_address, many, spelled
 
@@ -227,8 +228,10 @@ def is_rereadable(source: Any) -> bool:
         return source.held is None
     if not isinstance(source, str | os.PathLike):
         return False
-    path = os.fsdecode(source)
-    return "\0" in path or is_several(path) or not Path(path).exists() or Path(path).is_file()
+    with suppress(OSError, ValueError):  # reading it says what is wrong
+        mode = Path(os.fsdecode(source)).stat().st_mode
+        return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    return True
 
 
 def _of_stream(stream: BinaryIO, where: str, kind: str, delimiter: str) -> Table:
