@@ -120,21 +120,37 @@ def _break(path: str, value: Any) -> Callable[[Any, Any], None]:
     return work
 
 
+def _forged(arrays: Any, name: str, value: int) -> dict[str, np.ndarray]:
+    """Trees one of whose indices is changed."""
+    found = next(key for key in arrays if key.endswith(f"model.{name}"))
+    other = arrays[found].copy()
+    other.reshape(-1)[-1] = value
+    return {found: other}
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_break("candidates/0/vote", 7.0), "votes .* do not sum to one"),
-        (_break("candidates/0/says/kind", "sum"), "part"),
-        (_break("candidates/0/says/kind", "code"), "kind"),
-        (_break("groups/0/name", "zebra"), "graph|order"),
-        (_break("effects", []), "effect"),
-        (_break("effects/0/0/name", "magic"), "not one of this version"),
-        (_break("inputs", 4), "expected|other inputs"),
-        (_break("folds", "many"), "folds"),
-        (lambda content, arrays: arrays.pop("modes.values"), "modes"),
-        (lambda content, arrays: arrays.update({"stranger": np.zeros(1)}), "stranger"),
-        (lambda content, arrays: arrays.update({"candidates.0.stranger": np.zeros(1)}), "stranger|arrays"),
+        (_break("model/weights/0/1", 7.0), "weights .* do not sum to one"),
+        (_break("model/weights/0/1", "nan"), "do not sum to one"),
+        (_break("model/candidates/0/1/class", "Sum"), "a Sum has no such field"),
+        (_break("model/candidates/0/1/class", "os.system"), "of class 'os.system', expected one of"),
+        (_break("model/candidates/0/1/class", ["Sum"]), "of class"),
+        (_break("model/sizes/0/0", "zebra"), "out of order"),
+        (_break("model/effects", []), "effect"),
+        (_break("model/effects/0/models/0/name", "magic"), "not one of this version"),
+        (_break("model/effects/0/modes/class", "GraphFactors"), "expected one of"),
+        (_break("model/inputs", 4), "predicts nothing"),
+        (_break("model/folds", "many"), "folds"),
+        (_break("model/more", 1), "no such field"),
+        (_break("class", "AutoClassifier"), "its model that of a AutoRegressor"),
+        (lambda content, arrays: arrays.pop("effects.0.modes.values"), "modes.values' is missing"),
+        (lambda content, arrays: arrays.update({"stranger": np.zeros(1)}), "stranger.*belong to nothing"),
         (lambda content, arrays: arrays["effects.0.factors.rows"].fill(-1.0), "beyond what it may"),
+        (lambda content, arrays: arrays["effects.0.factors.roots"].fill(np.nan), "holds NaN"),
+        (lambda content, arrays: arrays.update(_forged(arrays, "left", 0)), "a node leads nowhere, back"),
+        (lambda content, arrays: arrays.update(_forged(arrays, "feature", 10**6)), "a feature that is not there"),
+        (lambda content, arrays: arrays.update(_forged(arrays, "roots", -1)), "a node leads nowhere"),
     ],
 )
 def test_damage_is_an_error_that_says_what_is_wrong(
@@ -148,9 +164,10 @@ def test_damage_is_an_error_that_says_what_is_wrong(
 
 def test_no_part_can_be_missing(whole: AutoRegressor) -> None:
     content, arrays = stored(whole)
-    for key in set(content) - {"classes", "sureness"}:
-        with pytest.raises(DataError):
-            load_state({name: value for name, value in content.items() if name != key}, arrays)
+    for key in content["model"]:
+        rest = {name: value for name, value in content["model"].items() if name != key}
+        with pytest.raises(DataError, match="not a stored estimator"):
+            load_state({**content, "model": rest}, arrays)
     for key in arrays:
-        with pytest.raises(DataError):
+        with pytest.raises(DataError, match="is missing"):
             load_state(content, {name: value for name, value in arrays.items() if name != key})

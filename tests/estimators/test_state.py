@@ -212,7 +212,7 @@ def changed(state: tuple[Any, Any], where: tuple[Any, ...], value: Any) -> tuple
         (NET, ("arrays", "net.head.bias"), np.zeros(3), "'net.head.bias' has shape"),
         (CLASSES, ("content", "classes", "values"), ["no"], "at least two distinct"),
         (CLASSES, ("content", "classes", "values"), ["no", "no"], "at least two distinct"),
-        (CLASSES, ("content", "classes", "values"), ["no", None], "found nothing, at classes.values[1]"),
+        (CLASSES, ("content", "classes", "values"), ["no", None], "a number or text, found nothing, at [1]"),
         (CLASSES, ("content", "classes", "values"), ["no", "very long"], "at least two distinct"),
         (CLASSES, ("content", "classes", "type"), "<i8", "not a stored estimator"),
         (CLASSES, ("content", "classes", "type"), "<U9999999", "of type '<U9999999'"),

@@ -218,7 +218,7 @@ def altered(folder: Path, change: Any) -> None:
 
     content = json.loads((folder / "model.json").read_text(encoding="utf-8"))
     arrays = load_file(folder / "weights.safetensors")
-    change(content["estimator"], arrays)
+    change(content["estimator"].get("model"), arrays)
     weights = save(arrays)
     (folder / "weights.safetensors").write_bytes(weights)
     content["files"] = {"weights.safetensors": sha256(weights).hexdigest()}
@@ -230,32 +230,32 @@ def put(key: str, value: Any) -> Any:
     return lambda content, _: content.__setitem__(key, value)
 
 
-SETTINGS = {"context": "rows"}
 DAMAGE = {
-    "an array is missing": (lambda _, arrays: arrays.pop("factors.roots"), "its arrays are"),
-    "another type": (lambda _, arrays: arrays.update({"factors.rows": arrays["factors.rows"].astype("f4")}), "float32"),
-    "another shape": (lambda _, arrays: arrays.update({"modes.vectors": arrays["modes.vectors"][1:]}), "modes.vectors"),
-    "not a number": (lambda _, arrays: arrays["factors.roots"].__setitem__((0, 0, 0), np.nan), "expected finite"),
+    "an array is missing": (lambda _, arrays: arrays.pop("fit.factors.roots"), "factors.roots' is missing"),
+    "another type": (lambda _, a: a.update({"fit.factors.rows": a["fit.factors.rows"].astype("f4")}), "float32"),
+    "another shape": (lambda _, a: a.update({"fit.modes.vectors": a["fit.modes.vectors"][:, 1:]}), "modes.vectors"),
+    "not a number": (lambda _, a: a["fit.factors.roots"].__setitem__((0, 0, 0), np.nan), "expected finite"),
     "no spread": (lambda _, arrays: arrays["scaling.scale"].__setitem__(0, 0.0), "not positive"),
-    "less than no rows": (lambda _, arrays: arrays["factors.rows"].__setitem__(0, -1.0), "factors.rows"),
-    "no rows": (lambda _, arrays: arrays["factors.rows"].__setitem__(0, 0.0), "factors.rows"),
-    "no weight": (lambda _, arrays: arrays["factors.roots"].__setitem__((0, 0, 0), 0.0), "no solution"),
-    "an end before its start": (lambda _, arrays: arrays["range.low"].fill(1e9), "range.low"),
-    "other rows": (lambda _, arrays: arrays["factors.targets"].__imul__(2.0), "no solution"),
-    "another likelihood": (lambda c, _: c["models"][2].update(nll=1.0), "no solution"),
-    "beyond measure": (lambda _, arrays: arrays["factors.roots"].fill(1e200), "no solution"),
-    "a setting": (put("settings", {**SETTINGS, "context": 3}), "context"),
-    "no such context": (put("settings", {**SETTINGS, "context": "weather"}), "unknown context"),
-    "another setting": (put("settings", {**SETTINGS, "depth": 3}), "no such setting"),
-    "no models": (put("models", []), "do not sum to one"),
-    "a model's name": (lambda c, _: c["models"][0].update(name="two models"), "two models"),
-    "a negative variance": (lambda c, _: c["models"][0]["parameters"].update(omega_b=-1.0), "> 0"),
-    "weights": (lambda c, _: c["models"][3].update(weight=0.1), "do not sum to one"),
-    "a group twice": (lambda c, _: c["groups"].append(c["groups"][0]), "out of order"),
-    "a group elsewhere": (lambda c, _: c["groups"][-1].update(name="zoo"), "'zoo'"),
-    "no graph": (put("graph", None), "its arrays are"),
-    "inputs": (put("inputs", 3), "scaling.center"),
-    "class": (put("class", "KrigedOracle"), "its form is wrong"),
+    "less than no rows": (lambda _, arrays: arrays["fit.factors.rows"].__setitem__(0, -1.0), "factors.rows"),
+    "no rows": (lambda _, arrays: arrays["fit.factors.rows"].__setitem__(0, 0.0), "factors.rows"),
+    "no weight": (lambda _, arrays: arrays["fit.factors.roots"].__setitem__((0, 0, 0), 0.0), "no solution"),
+    "an end before its start": (lambda _, arrays: arrays["low"].fill(1e9), "'low'"),
+    "other rows": (lambda _, arrays: arrays["fit.factors.targets"].__imul__(2.0), "no solution"),
+    "another likelihood": (lambda c, _: c["fit"]["models"][2].update(nll=1.0), "no solution"),
+    "beyond measure": (lambda _, arrays: arrays["fit.factors.roots"].fill(1e200), "no solution"),
+    "a setting": (put("context", 3), "context"),
+    "no such context": (put("context", "weather"), "did not expect 'weather'"),
+    "another setting": (put("depth", 3), "no such field"),
+    "no models": (lambda c, _: c["fit"].update(models=[]), "do not sum to one"),
+    "a model's name": (lambda c, _: c["fit"]["models"][0].update(name="two models"), "two models"),
+    "a negative variance": (lambda c, _: c["fit"]["models"][0]["parameters"][0].__setitem__(1, -1.0), "> 0"),
+    "weights": (lambda c, _: c["fit"]["models"][3].update(weight=0.1), "do not sum to one"),
+    "a group twice": (lambda c, _: c["sizes"].append(c["sizes"][0]), "there twice"),
+    "a group elsewhere": (lambda c, _: c["sizes"][-1].__setitem__(0, "zoo"), "out of order"),
+    "a place elsewhere": (lambda _, arrays: arrays["fit.places"].__setitem__(0, 99), "not among those of the graph"),
+    "no graph": (put("graph", None), "do not go together"),
+    "inputs": (put("inputs", 3), "inputs, expected 3"),
+    "levels": (put("levels", True), "not one of this version's"),
 }
 
 
@@ -359,11 +359,10 @@ def test_classes_have_probabilities_and_are_kept(classes: int, tmp_path: Path) -
 
 CLASS_DAMAGE = {
     "no classes": (put("classes", None), "no classes"),
-    "more classes": (lambda c, _: c["classes"]["values"].append("maybe"), "calibration"),
-    "no scale": (lambda _, arrays: arrays.pop("calibration.scale"), "calibration"),
-    "a scale below 0": (lambda _, arrays: arrays["calibration.scale"].fill(-1.0), "not positive"),
-    "one column": (put("one_column", True), "1 target"),
-    "numbers instead": (put("class", "KrigedRegressor"), "its arrays are"),
+    "more classes": (lambda c, _: c["classes"]["values"].append("maybe"), "1 target.s. for 3 classes"),
+    "no scale": (lambda _, arrays: arrays.pop("scale"), "'scale' is missing"),
+    "a scale below 0": (lambda _, arrays: arrays["scale"].fill(-1.0), "not positive"),
+    "one column": (lambda c, _: c["regression"].update(one_column=True), "1 target"),
 }
 
 

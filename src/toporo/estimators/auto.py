@@ -430,7 +430,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             checked_level(interval)
             if self.intervals_ is None:
                 raise SettingError(f"the model has no intervals: {why_none(len(self.groups_), costly=False)}.")
-            self.intervals_.check(interval)
+            self.intervals_.checked(interval)
         if self._classes:
             output = self._chances(x, ids, neighbors, inputs)
             values = self.classes_[output.argmax(axis=1)]

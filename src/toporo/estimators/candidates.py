@@ -6,6 +6,7 @@ without running anything (:mod:`toporo.estimators.auto_state`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -23,10 +24,13 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import has_fit_parameter
 
 from toporo.choice.cross_fitting import folds
-from toporo.errors import DataError, muted
+from toporo.errors import DataError, SettingError, muted
 from toporo.estimators.classes import TROClassifier, TRORegressor
-from toporo.estimators.kriged import GroupInputs, KrigedLevels, KrigedRegressor
+from toporo.estimators.kriged import GroupInputs, KrigedLevels
+from toporo.estimators.kriged_state import KrigedModel
+from toporo.estimators.packing import UNSTORED
 from toporo.estimators.rows import UNKNOWN, row_count
+from toporo.estimators.trees import StoredTrees
 from toporo.estimators.weighted import fit_weighted
 from toporo.groups import GroupIds
 from toporo.machine import one_thread
@@ -116,6 +120,14 @@ Maker = Callable[[Training], Say]
 # ---------------------------------------------------------------- what fitted candidates say
 
 
+class Predictor(ABC):
+    """A fitted candidate: a frozen dataclass of arrays and of other predictors, so that it can be stored."""
+
+    @abstractmethod
+    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
+        """Predict rows of groups: (rows, classes or 1)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """Inputs in standard deviations, gaps filled with medians, none farther than one beyond what was seen.
@@ -157,6 +169,20 @@ class Inputs:
         low, high = ((end - center) / scale for end in (values.min(axis=0), values.max(axis=0)))
         return cls(fill, center, scale, low - BEYOND, high + BEYOND, encode)
 
+    def packed(self) -> Inputs:
+        """Return itself, to be stored; of a frame it cannot be."""
+        if self.encode is not None:
+            raise SettingError(
+                "a model that was fitted to a pandas frame cannot be stored: fit it to an array of numbers, or let "
+                "tr.fit_table make one of the table."
+            )
+        return self
+
+    def check(self) -> None:
+        """Raise unless columns can be divided by their scale."""
+        if not (self.scale > 0).all():
+            raise DataError("its array 'scale' holds numbers that are not positive.")
+
     def __call__(self, x: Any) -> Array:
         """The same of other rows.
 
@@ -176,7 +202,7 @@ def _matrix(x: Any, encode: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class Linear(Predictor):
     """A linear model; of classes, whose places are given, one of log-odds."""
 
     inputs: Inputs
@@ -199,13 +225,22 @@ class Linear:
 
 
 @dataclass(frozen=True, eq=False)
-class Boosted:
+class Boosted(Predictor):
     """Boosted trees, of columns that had some value in training: scikit-learn fails on others."""
 
     kept: npt.NDArray[np.int64]
-    model: Any
+    model: Any = field(metadata={"stored": StoredTrees})
     places: npt.NDArray[np.int64] | None = None
     count: int = 1
+
+    def packed(self) -> Boosted:
+        """Return the same with trees as arrays."""
+        return self if isinstance(self.model, StoredTrees) else replace(self, model=StoredTrees.of(self.model))
+
+    def check(self) -> None:
+        """Raise unless there is a column for each of the trees' inputs."""
+        if len(self.kept) != self.model.inputs or (self.kept < 0).any():
+            raise DataError("its trees look at columns that are not there.")
 
     def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:  # noqa: ARG002
         some = _columns_of(x, self.kept)
@@ -218,52 +253,70 @@ class Boosted:
 
 
 @dataclass(frozen=True, eq=False)
+class OfKriged(Predictor):
+    """A kriged model of scaled inputs; ``told`` are the mean inputs of groups, where these are known beforehand."""
+
+    model: Any = field(metadata={"stored": KrigedModel})
+    inputs: Inputs
+    told: GroupInputs | None = field(default=None, metadata=UNSTORED)
+
+    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
+        groups = None if UNKNOWN in ids.groups else ids.names
+        with muted():
+            values = self.model.predict(self.inputs(x), groups=groups, neighbors=near, inputs=self.told)
+        return np.asarray(values, dtype=np.float64).reshape(-1, 1)
+
+    def packed(self) -> OfKriged:
+        """Return the same with a model that can be stored."""
+        return replace(self, model=KrigedModel.of(self.model))
+
+    def unpacked(self) -> OfKriged:
+        """Return the same with an estimator."""
+        return replace(self, model=self.model.estimator())
+
+
+@dataclass(frozen=True, eq=False)
 class OfModel:
-    """What any fitted model says: values, or probabilities of all classes."""
+    """Any fitted model of others: values, or probabilities of all classes. It cannot be stored."""
 
     model: Any
     grouped: bool
     classes: npt.NDArray[Any] | None
-    inputs: Inputs | None = None
-    told: GroupInputs | None = None
 
-    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
+    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:  # noqa: ARG002
         named: dict[str, Any] = {"groups": None if UNKNOWN in ids.groups else ids.names} if self.grouped else {}
-        if isinstance(self.model, KrigedRegressor):
-            named |= {"neighbors": near, "inputs": self.told}
-        given = x if self.inputs is None else self.inputs(x)
         with muted():
             if self.classes is None:
-                return np.asarray(self.model.predict(given, **named), dtype=np.float64).reshape(-1, 1)
+                return np.asarray(self.model.predict(x, **named), dtype=np.float64).reshape(-1, 1)
             out = np.zeros((row_count(x), len(self.classes)))
-            out[:, np.searchsorted(self.classes, self.model.classes_)] = self.model.predict_proba(given, **named)
+            out[:, np.searchsorted(self.classes, self.model.classes_)] = self.model.predict_proba(x, **named)
         return out
 
 
 @dataclass(frozen=True, eq=False)
-class InContext:
+class InContext(Predictor):
     """The same of inputs and the means of the group's."""
 
-    say: Say
-    told: GroupInputs | None = None
+    say: Predictor
+    told: GroupInputs | None = field(default=None, metadata=UNSTORED)
 
     def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
         return self.say(in_context(x, ids, self.told), ids, near)
 
 
 @dataclass(frozen=True, eq=False)
-class Sum:
+class Sum(Predictor):
     """Two together."""
 
-    below: Say
-    above: Say
+    below: Predictor
+    above: Predictor
 
     def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
         return self.below(x, ids, near) + self.above(x, ids, near)
 
 
 @dataclass(frozen=True, eq=False)
-class Same:
+class Same(Predictor):
     """The same of every row."""
 
     values: Array
@@ -285,12 +338,13 @@ def tell(say: Say, x: Any, ids: GroupIds, told: GroupInputs | None) -> GroupInpu
         return tell(say.below, x, ids, told)
     if isinstance(say, InContext):
         return (told or GroupInputs()).add(ids, numbers_of(x))
-    if isinstance(say, OfModel) and isinstance(say.model, KrigedRegressor):
-        return say.model.gather(x if say.inputs is None else say.inputs(x), ids.names, told)
+    if isinstance(say, OfKriged):
+        gathered: GroupInputs = say.model.gather(say.inputs(x), ids.names, told)
+        return gathered
     return None
 
 
-def knowing(say: Say, told: GroupInputs | None) -> Say:
+def knowing(say: Any, told: GroupInputs | None) -> Any:
     """A candidate that was told of all rows, so that it can be asked for some of them.
 
     Parameters
@@ -298,36 +352,36 @@ def knowing(say: Say, told: GroupInputs | None) -> Say:
     say, told : as :func:`tell` has them.
     """
     if isinstance(say, Sum):
-        return replace(say, below=knowing(say.below, told))
-    return replace(say, told=told) if isinstance(say, InContext | OfModel) else say
+        return Sum(knowing(say.below, told), say.above)
+    return replace(say, told=told) if isinstance(say, InContext | OfKriged) else say
 
 
 # ---------------------------------------------------------------- candidates
 
 
-def constant(rows: Training) -> Say:
+def constant(rows: Training) -> Predictor:
     """The mean, or the shares of the classes."""
     if rows.classes is None:
         return Same(np.array([np.average(rows.y, weights=rows.weights)]))
     return Same(np.array([np.average(rows.y == label, weights=rows.weights) for label in rows.classes]))
 
 
-def linear(rows: Training) -> Say:
+def linear(rows: Training) -> Predictor:
     """Ridge regression, shrunk as it is best in groups left out, or logistic regression."""
     return _linear(rows, rows.weights)
 
 
-def groups_alike(rows: Training) -> Say:
+def groups_alike(rows: Training) -> Predictor:
     """The linear model with weights by which every group counts the same."""
     return _linear(rows, _weights_by(rows, np.ones(len(rows.ids.groups))))
 
 
-def by_prior(rows: Training) -> Say:
+def by_prior(rows: Training) -> Predictor:
     """The linear model with weights by which groups count as the graph has it, half of it even."""
     return _linear(rows, _weights_by(rows, _prior(rows)))
 
 
-def _linear(rows: Training, weights: Array | None) -> Say:
+def _linear(rows: Training, weights: Array | None) -> Predictor:
     if rows.classes is None:
         return Linear(rows.inputs, *_ridge(rows.z, rows.y, rows.ids, weights, rows.seed))
     model = LogisticRegression(max_iter=1000).fit(rows.z, rows.y, sample_weight=weights)
@@ -354,7 +408,7 @@ class NotHereError(DataError):
     """A candidate that is not for such rows: left out, without a word of warning."""
 
 
-def against_the_worst(rows: Training) -> Say:
+def against_the_worst(rows: Training) -> Predictor:
     """The linear model against the worst mixture of groups near the prior (TRO), or near all alike."""
     if len(rows.ids.groups) < 2:
         raise NotHereError("there is nothing to weigh")
@@ -370,29 +424,25 @@ def against_the_worst(rows: Training) -> Say:
     return Linear(rows.inputs, coef, intercept, _places(rows, model), len(rows.classes))
 
 
-def kriged(rows: Training) -> Say:
+def kriged(rows: Training) -> OfKriged:
     """A linear model with means of the group's inputs and levels of the groups that follow the graph."""
 
-    def make() -> Say:
+    def make() -> OfKriged:
         places = len(rows.ids.groups) if rows.graph is None else len(rows.graph)
         effects = 1 + 2 * rows.z.shape[1] + places
         if effects > MOST_EFFECTS or len(rows.ids.groups) < 3:
             raise NotHereError(f"it would have {effects} effects of {places} groups")
         with muted():
             model = KrigedLevels(graph=rows.graph)
-            model._start = None if rows.among is None else _model(kriged(rows.among)).fit_
+            model._start = None if rows.among is None else kriged(rows.among).model.fit_
             model.fit(rows.z, rows.y, groups=rows.ids, sample_weight=rows.weights)
-        return OfModel(model, grouped=True, classes=None, inputs=rows.inputs)
+        return OfKriged(model, rows.inputs)
 
-    say: Say = rows.once("kriged", make)
-    return say
-
-
-def _model(say: Say) -> Any:
-    return say.model if isinstance(say, OfModel) else None
+    found: OfKriged = rows.once("kriged", make)
+    return found
 
 
-def trees(rows: Training, **settings: Any) -> Say:
+def trees(rows: Training, **settings: Any) -> Predictor:
     """scikit-learn's histogram gradient boosting as it comes."""
     there = rows.x.notna().to_numpy() if hasattr(rows.x, "iloc") else ~np.isnan(rows.x)
     kept = np.flatnonzero(there.any(axis=0)).astype(np.int64)
@@ -403,18 +453,19 @@ def trees(rows: Training, **settings: Any) -> Say:
     return Boosted(kept, model, _places(rows, model), len(rows.classes))
 
 
-def small_trees(rows: Training) -> Say:
+def small_trees(rows: Training) -> Predictor:
     """The same with few leaves."""
     return trees(rows, max_leaf_nodes=6)
 
 
-def trees_in_context(rows: Training) -> Say:
+def trees_in_context(rows: Training) -> Predictor:
     """Boosted trees with the means of the group's inputs as further columns."""
     return InContext(trees(_with(rows, x=in_context(rows.x, rows.ids))))
 
 
-def trees_on_top(rows: Training) -> Say:
+def trees_on_top(rows: Training) -> Predictor:
     """Boosted trees on what a kriged model leaves of its own rows; a linear one, if that is not for such rows."""
+    below: Predictor
     try:
         below = kriged(rows)
     except NotHereError:

@@ -121,7 +121,7 @@ class HeldOut:
     def __repr__(self) -> str:
         return f"HeldOut({self.groups} groups, growth {self.growth:.2g})"
 
-    def check(self, level: Any) -> float:
+    def checked(self, level: Any) -> float:
         """Return the level if there is a threshold for it; a higher one than the rows left out can tell is an error.
 
         Parameters
@@ -143,7 +143,7 @@ class HeldOut:
         level : the share of rows that is to be inside, above 0 and at most the last of ``levels``, 0.999.
         distances : from each row's group to the nearest training group, finite (:func:`hops_to`); at least 1 counts.
         """
-        score = np.interp(self.check(level), self.levels, self.thresholds)
+        score = np.interp(self.checked(level), self.levels, self.thresholds)
         return np.asarray(score * np.maximum(np.asarray(distances, dtype=np.float64), 1.0) ** self.growth)
 
     def half_widths(self, level: float, distances: Any) -> Array:
@@ -190,18 +190,27 @@ class HeldOut:
             np.asarray(arrays[name], dtype=np.float64) for name in ("levels", "thresholds", "about")
         )
         growth, groups = about.tolist()
+        if not (math.isfinite(growth) and math.isfinite(groups) and groups == int(groups)):
+            raise DataError("its intervals hold numbers that cannot be.")
+        made = cls(levels, thresholds, growth, int(groups))
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Raise unless intervals widen with their level."""
+        levels, thresholds = self.levels, self.thresholds
+        if levels.ndim != 1 or levels.shape != thresholds.shape or len(levels) < 2:
+            raise DataError(f"its intervals have {levels.shape} levels and {thresholds.shape} thresholds.")
         if not (
-            np.isfinite([*levels, *thresholds, *about]).all()
+            np.isfinite([*levels, *thresholds]).all()
             and ((levels > 0) & (levels < 1)).all()
             and (np.diff(levels) > 0).all()
             and (np.diff(thresholds) >= 0).all()
             and thresholds[0] >= 0
-            and growth >= 0
-            and groups >= FEWEST
-            and groups == int(groups)
+            and 0 <= self.growth < math.inf
+            and self.groups >= FEWEST
         ):
             raise DataError("its intervals do not widen with their level, or hold numbers that cannot be.")
-        return cls(levels, thresholds, growth, int(groups))
 
 
 def checked_level(interval: Any) -> float:

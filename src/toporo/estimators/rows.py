@@ -51,6 +51,13 @@ class Scaling:
     center: Array
     scale: Array
 
+    def check(self) -> None:
+        """Raise unless columns can be divided by their scale."""
+        if self.center.shape != self.scale.shape or not np.isfinite([self.center, self.scale]).all():
+            raise DataError("its center and scale are not finite, or of unlike shapes.")
+        if not (self.scale > 0).all():
+            raise DataError("its array 'scale' holds numbers that are not positive.")
+
     @classmethod
     def none(cls, columns: int) -> Scaling:
         """Leave everything as it is."""

@@ -15,14 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
-from toporo.estimators.auto_state import AUTO, dump_auto, load_auto
+from toporo.estimators.auto import AutoClassifier, AutoRegressor
+from toporo.estimators.auto_state import AutoModel
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
-from toporo.estimators.kriged_state import KRIGED, dump_kriged, load_kriged
+from toporo.estimators.kriged import KrigedLevels, KrigedRegressor
+from toporo.estimators.kriged_classes import KrigedClassifier
+from toporo.estimators.kriged_state import KrigedClassModel, KrigedModel
 from toporo.estimators.linear import SolveRecord
+from toporo.estimators.packing import Arrays, check_arrays, labels_from_json, labels_to_json, pack, unpack
 from toporo.estimators.rows import Scaling
 from toporo.estimators.settings import check_settings
-from toporo.estimators.stored import StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.estimators.trees import BOOSTED, StoredTrees
 from toporo.estimators.weighted import RobustClassifier, RobustEstimator, RobustRegressor
 from toporo.groups import Groups, name_from_json, name_to_json, named_from_json
@@ -33,13 +36,19 @@ from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Name
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-
 SCHEMA = "toporo.estimator/1"
 KINDS: dict[str, type[GroupEstimator]] = {
     kind.__name__: kind for kind in (TROClassifier, TRORegressor, GroupDROClassifier, GroupDRORegressor)
 }
 WEIGHTED: dict[str, type[RobustEstimator]] = {kind.__name__: kind for kind in (RobustClassifier, RobustRegressor)}
+#: Estimators that are made of a model, which is stored.
+MODELS: dict[type, type[KrigedModel | KrigedClassModel | AutoModel]] = {
+    KrigedRegressor: KrigedModel,
+    KrigedLevels: KrigedModel,
+    KrigedClassifier: KrigedClassModel,
+    AutoRegressor: AutoModel,
+    AutoClassifier: AutoModel,
+}
 #: Settings that hold plain values and are kept as they are.
 PLAIN = (
     *("model", "radius", "divergence", "normalization", "temperature", "ridge", "fit_intercept", "standardize", "tol"),
@@ -71,7 +80,7 @@ class StoredEstimator(msgspec.Struct):
     settings: dict[str, Any]
     inputs: AtLeastOne
     feature_names: list[str] | None
-    classes: StoredClasses | None
+    classes: dict[str, Any] | None
     one_column: bool | None
     groups: list[StoredGroup]
     prior: dict[str, Any] | None
@@ -100,7 +109,7 @@ class StoredWeighted(msgspec.Struct):
     estimator: dict[str, bool | int | float | str | None]
     inputs: AtLeastOne
     feature_names: list[str] | None
-    classes: StoredClasses | None
+    classes: dict[str, Any] | None
     link: str
     groups: list[StoredShare]
     prior: dict[str, Any] | None
@@ -115,15 +124,15 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
     A network of one's own class cannot be stored: making it again would take its code. Of models by weights, boosted
     trees of scikit-learn can.
     """
-    if type(estimator) not in (*KINDS.values(), *KRIGED.values(), *WEIGHTED.values(), *AUTO.values()):
-        known = ", ".join([*KINDS, *KRIGED, *WEIGHTED, *AUTO])
+    if type(estimator) not in (*KINDS.values(), *WEIGHTED.values(), *MODELS):
+        known = ", ".join([*KINDS, *WEIGHTED, *(kind.__name__ for kind in MODELS)])
         raise SettingError(f"found a {type(estimator).__name__}: expected one of {known}.")
     check_is_fitted(estimator)
     if isinstance(estimator, RobustEstimator):
         return _dumped_weighted(estimator)
-    if type(estimator).__name__ in {**KRIGED, **AUTO}:
-        values, numbers = (dump_auto if type(estimator).__name__ in AUTO else dump_kriged)(estimator)
-        return {"schema": SCHEMA, **values}, numbers
+    if type(estimator) in MODELS:
+        values, numbers = pack(MODELS[type(estimator)].of(estimator))
+        return {"schema": SCHEMA, "class": type(estimator).__name__, "model": values}, numbers
     if not isinstance(estimator.model, str):
         raise SettingError(
             f"a network of one's own ({type(estimator.net_).__name__}) cannot be stored, because only its code can "
@@ -137,7 +146,7 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
         "settings": _settings_to_json(estimator),
         "inputs": int(estimator.n_features_in_),
         "feature_names": None if columns is None else [str(name) for name in columns],
-        "classes": classes_to_json(estimator.classes_) if classifier else None,
+        "classes": labels_to_json(estimator.classes_) if classifier else None,
         "one_column": None if classifier else bool(getattr(estimator, "_one_column")),  # noqa: B009  # a regressor's
         "groups": [
             {
@@ -173,10 +182,12 @@ def load_state(content: Any, arrays: Arrays) -> Any:
         if schema != SCHEMA:
             raise DataError(f"its schema is {schema!r:.50}, expected {SCHEMA!r}.")
         kind = as_type(content.get("class"), str, "its class")
-        if kind in KRIGED:
-            return load_kriged(content, arrays)
-        if kind in AUTO:
-            return load_auto(content, arrays)
+        models = {made.__name__: model for made, model in MODELS.items()}
+        if kind in models:
+            estimator = unpack(models[kind], content.get("model"), arrays).estimator()
+            if type(estimator).__name__ != kind:
+                raise DataError(f"its class is {kind}, its model that of a {type(estimator).__name__}.")
+            return estimator
         if kind in WEIGHTED:
             return _loaded_weighted(as_type(content, StoredWeighted, "its form is wrong"), arrays)
         return _loaded(as_type(content, StoredEstimator, "its form is wrong"), arrays)
@@ -196,7 +207,7 @@ def _loaded(stored: StoredEstimator, arrays: Arrays) -> GroupEstimator:
             raise DataError(f"it has {len(stored.feature_names)} names of features, expected {stored.inputs}.")
         estimator.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
     if isinstance(estimator, ClassifierPart):
-        estimator.classes_ = classes_from_json(stored.classes)
+        estimator.classes_ = labels_from_json(stored.classes)
     elif isinstance(estimator, RegressorPart):
         if stored.one_column is None:
             raise DataError("one_column is missing.")
@@ -238,7 +249,7 @@ def _dumped_weighted(estimator: RobustEstimator) -> tuple[dict[str, Any], dict[s
         "estimator": given,
         "inputs": trees.inputs,
         "feature_names": None if trees.names is None else list(trees.names),
-        "classes": None if trees.classes_ is None else classes_to_json(trees.classes_),
+        "classes": None if trees.classes_ is None else labels_to_json(trees.classes_),
         "link": trees.link,
         "groups": [
             {"name": name_to_json(name), "weight": weight, "loss": losses.get(name)}
@@ -263,7 +274,7 @@ def _loaded_weighted(stored: StoredWeighted, arrays: Arrays) -> RobustEstimator:
     test = None if stored.test_groups is None else tuple(name_from_json(name) for name in stored.test_groups)
     estimator = kind(inner(**stored.estimator), **_settings_from_json(kind, stored.settings, graph, test))
     estimator._check_settings()
-    classes = classes_from_json(stored.classes) if issubclass(kind, RobustClassifier) else None
+    classes = labels_from_json(stored.classes) if issubclass(kind, RobustClassifier) else None
     estimator.estimator_ = StoredTrees.from_arrays(arrays, stored.inputs, stored.link, classes, stored.feature_names)
     names = _names_of(stored.groups)
     estimator.group_weights_ = {name: row.weight for name, row in zip(names, stored.groups, strict=True)}

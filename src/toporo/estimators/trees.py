@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from toporo.checks import one_of
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError, listed
-from toporo.estimators.stored import Arrays
+from toporo.estimators.packing import Arrays
 from toporo.machine import one_thread
 from toporo.types import Array
 
@@ -127,28 +127,35 @@ class StoredTrees:
         arrays : by name.
         inputs, link, classes, names : as they were.
         """
-        one_of(link, "link", LINKS)
-        outputs = 1 if classes is None or len(classes) == 2 else len(classes)
-        if (classes is not None) != (link == "classes"):
-            raise DataError(f"its link is {link!r}, and it has {'no ' if classes is None else ''}classes.")
-        roots, nodes = _array(arrays, "roots", np.int64, 2), len(_array(arrays, "value", np.float64, 1))
         kinds = dict.fromkeys(NUMBERS, np.float64) | dict.fromkeys(WHOLE, np.int64) | {"missing_left": np.bool_}
         parts = {name: _array(arrays, name, kind, 1) for name, kind in kinds.items()}
-        baseline = _array(arrays, "baseline", np.float64, 1)
+        roots, baseline = _array(arrays, "roots", np.int64, 2), _array(arrays, "baseline", np.float64, 1)
         extra = set(arrays) - set(parts) - {"roots", "baseline"}
-        if extra or any(len(part) != nodes for part in parts.values()):
-            raise DataError(f"its trees have arrays of unlike lengths, or others than expected: {sorted(arrays)}.")
-        if roots.shape[1] != outputs or baseline.shape != (outputs,) or not np.isfinite(baseline).all():
-            raise DataError(f"its trees are for {roots.shape[1]} output(s), expected {outputs}.")
-        if names is not None and len(names) != inputs:
-            raise DataError(f"it has {len(names)} names of features, expected {inputs}.")
+        if extra:
+            raise DataError(f"its trees have other arrays than expected: {sorted(arrays)}.")
         stored = cls(None if names is None else tuple(names), inputs, link, classes, baseline, roots, **parts)
-        stored._check()
+        stored.check()
         return stored
 
-    def _check(self) -> None:
-        """Every node leads to one of the trees' nodes that comes later, or to itself, so rows always arrive."""
+    def check(self) -> None:
+        """Raise unless every node leads to a later one, or to itself, so that rows always arrive.
+
+        Arrays must be of the same length, and the trees for as many outputs as there are classes.
+        """
+        one_of(self.link, "link", LINKS)
+        classes = self.classes_
+        if (classes is not None) != (self.link == "classes"):
+            raise DataError(f"its link is {self.link!r}, and it has {'no ' if classes is None else ''}classes.")
+        outputs = 1 if classes is None or len(classes) == 2 else len(classes)
         nodes, own = len(self.value), np.arange(len(self.value))
+        if any(getattr(self, name).shape != (nodes,) for name in (*NUMBERS, *WHOLE, "missing_left")) or not nodes:
+            raise DataError("its trees have arrays of unlike lengths.")
+        if self.roots.ndim != 2 or self.roots.shape[1] != outputs or self.baseline.shape != (outputs,):
+            raise DataError(f"its trees are for {self.roots.shape[-1:]} output(s), expected {outputs}.")
+        if not np.isfinite(self.baseline).all():
+            raise DataError("its trees start from output(s) that are not finite.")
+        if self.names is not None and len(self.names) != self.inputs:
+            raise DataError(f"it has {len(self.names)} names of features, expected {self.inputs}.")
         leaf = (self.left == own) & (self.right == own)
         onward = (self.left > own) & (self.right > own) & (self.left < nodes) & (self.right < nodes)
         features = (self.feature >= 0) & (self.feature < self.inputs)

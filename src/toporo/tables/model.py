@@ -352,7 +352,7 @@ class TableModel:
                 costly = self.kriged or getattr(self.estimator, "net_", None) is not None
                 raise SettingError(f"the model has no intervals: {why_none(len(self.groups), costly=costly)}.")
             if not self._own_intervals and self._left_out is not None:
-                self._left_out.check(interval)
+                self._left_out.checked(interval)
         return {name: value for name, value in asked.items() if value is not None}
 
     def _takes_groups(self, interval: float | None) -> bool:

@@ -32,8 +32,8 @@ from scipy.spatial.distance import pdist
 from toporo.choice.cross_fitting import Mask, cross_fit, folds
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError
+from toporo.estimators.packing import check_arrays
 from toporo.estimators.rows import Scaling, draw, group_ids
-from toporo.estimators.stored import check_arrays
 from toporo.groups import GroupIds
 from toporo.robust.rows import for_each
 from toporo.schema import AtLeastOne, Positive, as_type
