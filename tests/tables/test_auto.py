@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
 from tests.tables.cases import NEW, RIVER, STATIONS, STREAM, floods, only, river
@@ -87,9 +88,13 @@ def test_settings_of_both_decide_nothing() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"model": "auto", "penalty": 1.0}, SettingError, r"does not take penalty: leave penalty out, or .*--fast"),
+        (
+            {"model": "auto", "penalty": 1.0},
+            SettingError,
+            r"does not take penalty: leave penalty out, or .*--model linear",
+        ),
         ({"model": "auto", "method": "erm", "prior": "uniform"}, SettingError, r"method and prior.*model='linear'"),
-        ({"model": "trees"}, UnknownNameError, r"unknown model 'trees'.*auto, kriged, linear, mlp"),
+        ({"model": "forest"}, UnknownNameError, r"unknown model 'forest'.*auto, kriged, linear, mlp, trees"),
         ({"penalti": 1.0}, UnknownNameError, r"unknown setting 'penalti'. Did you mean 'penalty'\?"),
         ({"foldz": 3}, UnknownNameError, r"Did you mean 'folds'\?"),
         ({"folds": 1}, SettingError, "folds"),
@@ -238,3 +243,19 @@ def test_the_same_seed_gives_the_same_bytes(model: TableModel, tmp_path: Path) -
     fit().save(tmp_path / "other")
     for name in ("model.json", "weights.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_boosted_trees_alone_are_a_control(tmp_path: Path) -> None:
+    """They are scikit-learn's on the inputs of the table, without a graph and without other candidates."""
+    control = fit(model="trees", random_state=3)
+    assert control.about["method"] == "trees"
+    assert dict(control.estimator.votes_) == {"trees": 1.0}
+    kept = only(TABLE, station=[name for name in STATIONS if name not in NEW])
+    x = control.encoder.transform(next(control.portions(kept)).frame).matrix
+    alone = HistGradientBoostingRegressor(random_state=3).fit(x, np.asarray(kept["y"]))
+    at = control.encoder.transform(next(control.portions(AFTER)).frame).matrix
+    assert np.allclose(control.predict(AFTER), alone.predict(at))
+    control.save(tmp_path / "control")
+    assert np.array_equal(load_model(tmp_path / "control").predict(AFTER), control.predict(AFTER))
+    with pytest.raises(SettingError, match="model 'trees' decides for itself"):
+        fit(model="trees", penalty=1.0)

@@ -309,7 +309,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         if late and not any(name in said for name in self._safe):
             raise SettingError(
                 f"the budget of {self.budget:g} s was spent before one candidate was fitted, after "
-                f"{time.monotonic() - start:.1f} s: give more, or fit a linear model (model='linear', --fast)."
+                f"{time.monotonic() - start:.1f} s: give more, or fit a linear model (model='linear', --model linear)."
             )
         wrong = {name: why.splitlines()[0] for name, why in failed.items()}
         if not any(name in said for name in self._safe):
@@ -541,7 +541,7 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # sci
     8
     """
 
-    _safe = ("trees", "trees with context", "linear")
+    _safe: ClassVar[tuple[str, ...]] = ("trees", "trees with context", "linear")
     score = Kriged.score  # with groups
 
     def _usual(self) -> dict[str, Maker]:
@@ -584,7 +584,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):  # type: ignore[misc]  # s
     (['wet'], 1.0)
     """
 
-    _safe = ("trees", "trees with context", "trees of few leaves", "linear")
+    _safe: ClassVar[tuple[str, ...]] = ("trees", "trees with context", "trees of few leaves", "linear")
     score = Kriged.score  # with groups
 
     def _usual(self) -> dict[str, Maker]:
@@ -598,6 +598,24 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):  # type: ignore[misc]  # s
             "linear, by prior": of.by_prior,
             "linear, TRO": of.against_the_worst,
         }
+
+
+class TreesRegressor(AutoRegressor):
+    """Boosted trees alone: a control for :class:`AutoRegressor`, with the same intervals and explanation."""
+
+    _safe: ClassVar[tuple[str, ...]] = ("trees",)
+
+    def _usual(self) -> dict[str, Maker]:
+        return {"trees": of.trees}
+
+
+class TreesClassifier(AutoClassifier):
+    """Boosted trees alone: a control for :class:`AutoClassifier`."""
+
+    _safe: ClassVar[tuple[str, ...]] = ("trees",)
+
+    def _usual(self) -> dict[str, Maker]:
+        return {"trees": of.trees}
 
 
 # ---------------------------------------------------------------- rows

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
-from toporo.estimators.auto import AutoClassifier, AutoRegressor
+from toporo.estimators.auto import AutoClassifier, AutoRegressor, TreesClassifier, TreesRegressor
 from toporo.estimators.auto_state import AutoModel
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
@@ -48,6 +48,8 @@ MODELS: dict[type, type[KrigedModel | KrigedClassModel | AutoModel]] = {
     KrigedClassifier: KrigedClassModel,
     AutoRegressor: AutoModel,
     AutoClassifier: AutoModel,
+    TreesRegressor: AutoModel,
+    TreesClassifier: AutoModel,
 }
 #: Settings that hold plain values and are kept as they are.
 PLAIN = (

@@ -25,6 +25,7 @@ from toporo.estimators import (
     TROClassifier,
     TRORegressor,
 )
+from toporo.estimators.auto import TreesClassifier, TreesRegressor
 from toporo.estimators.held_out import FEWEST, refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
@@ -45,9 +46,10 @@ METHODS = {
     "erm": "weighs all groups alike",
 }
 #: What is fitted.
-MODELS = ("auto", "linear", "mlp", "kriged")
-#: Models by votes, and kriged ones, by task.
+MODELS = ("auto", "trees", "linear", "kriged", "mlp")
+#: Models by votes, boosted trees and kriged models, by task.
 AUTO: dict[str, Any] = {"classification": AutoClassifier, "regression": AutoRegressor}
+TREES: dict[str, Any] = {"classification": TreesClassifier, "regression": TreesRegressor}
 KRIGED: dict[str, Any] = {"classification": KrigedClassifier, "regression": KrigedRegressor}
 #: Settings that mean nothing to the other methods.
 TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
@@ -101,9 +103,10 @@ def fit_table(
     coordinates : where groups lie, for drawing the graph as a map: a table, or its path, with the columns group, lat
         and lon, or group, x and y. They are stored with the model and change nothing else.
     model : ``"auto"``: several models, each with a vote by how it does in groups left out, and an effect of the group
-        that follows the graph (:class:`toporo.AutoRegressor`, :class:`toporo.AutoClassifier`); ``"linear"`` (exact, and
-        fast), ``"mlp"``, or ``"kriged"``: coefficients by group that follow the graph, as far as the rows say so
-        (:class:`toporo.KrigedRegressor`, :class:`toporo.KrigedClassifier`). The last takes no method, radius or prior,
+        that follows the graph (:class:`toporo.AutoRegressor`, :class:`toporo.AutoClassifier`); ``"trees"``: boosted
+        trees alone, which need no graph, as a control; ``"linear"`` (exact, and fast), ``"mlp"``, or ``"kriged"``:
+        coefficients by group that follow the graph, as far as the rows say so (:class:`toporo.KrigedRegressor`,
+        :class:`toporo.KrigedClassifier`). The last takes no method, radius or prior,
         and a penalty only of numbers and if one is given. Unless given it is ``"auto"``, or ``"linear"`` if a setting
         is that only TRO has, such as ``method``, ``penalty``, ``prior`` or ``ridge``.
     intervals : of a network or of kriged classes, up to twelve more fits without some groups, each as long as the
@@ -186,7 +189,7 @@ def fit_table(
         if large is not None and whole:
             large.fit(estimator, ready)
         else:
-            if model == "auto":  # candidates get rows that count
+            if model in ("auto", "trees"):  # candidates get rows that count
                 x, y, ids, weights = counted(x, y, ids, weights)
             estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     reach = Reach.of(estimator, x, ids, graph=topology, test_groups=aim, sample_weight=weights)
@@ -212,7 +215,9 @@ def fit_table(
             **notes.counts,
             "groups": len(ids.groups),
             "constant": notes.constant(ready.task),
-            "method": wanted.get("method", "tro") if model not in ("auto", "kriged") else model,
+            "method": wanted.get("method", "tro")
+            if model in ("linear", "mlp") or not isinstance(model, str)
+            else model,
             "toporo": __version__,
         },
         reach=reach if reach is None or large is None else large.reach(reach, ready.encoder),
@@ -236,9 +241,9 @@ def _refits(model: Any, task: str, intervals: bool, groups: int) -> bool:
     if intervals and not own and groups < FEWEST:
         raise SettingError(
             f"intervals need at least {FEWEST} groups, and the table has {many(groups, 'training group')}: leave "
-            "intervals out (--intervals, intervals=True), or name a finer column of groups."
+            "intervals out (--set intervals=true, intervals=True), or name a finer column of groups."
         )
-    return model == "linear" or (intervals and not own and model != "auto")
+    return model == "linear" or (intervals and not own and model not in ("auto", "trees"))
 
 
 # ---------------------------------------------------------------- the topology and the estimator
@@ -263,8 +268,8 @@ def _estimator(
     task: str, model: Any, ids: GroupIds, graph: GroupGraph | None, test_groups: list[str], wanted: dict[str, Any]
 ) -> Any:
     """The estimator to fit: a model and its settings."""
-    if model == "auto":
-        return _auto(task, graph, test_groups, wanted)
+    if model in ("auto", "trees"):
+        return _auto(model, task, graph, test_groups, wanted)
     wanted = dict(wanted)
     method = wanted.pop("method", "tro")
     if model == "kriged":
@@ -272,18 +277,20 @@ def _estimator(
     return _tro(task, method, graph, test_groups, wanted | {"model": model})
 
 
-def _auto(task: str, graph: GroupGraph | None, test_groups: list[str], wanted: Mapping[str, Any]) -> Any:
-    """Candidates with votes."""
+def _auto(model: str, task: str, graph: GroupGraph | None, test_groups: list[str], wanted: Mapping[str, Any]) -> Any:
+    """Return an estimator of several candidates, or of boosted trees alone, which need no graph."""
     strange = _of_tro(wanted)
     if strange:
         raise SettingError(
-            f"model 'auto' tries several models and decides for itself, and does not take {' and '.join(strange)}: "
-            f"leave {' and '.join(strange)} out, or fit the linear model alone, --fast (model='linear')."
+            f"model {model!r} decides for itself how groups count, and does not take {' and '.join(strange)}: leave "
+            f"{' and '.join(strange)} out, or fit the linear model alone, --model linear (model='linear')."
         )
     known = AUTO[task]().get_params()
     for name in wanted:
         if name not in known:
             raise UnknownNameError("setting", name, {*known, *TRORegressor().get_params()})
+    if model == "trees":
+        return TREES[task](**wanted)
     return AUTO[task](graph=graph, test_groups=test_groups or None, **wanted)
 
 
