@@ -213,7 +213,7 @@ def fit_command(folder: Path, table: Path, target: str, model: str) -> list[str]
         "graph": folder / "graph.csv",
         "test-groups": f"@{folder / 'coming.txt'}",
     }
-    asked |= {"exclude": other, "penalty": "auto", "out": folder / model}
+    asked |= {"exclude": other, "set": "penalty=auto", "out": folder / model}
     return [TOPORO, "fit", str(table), *(f"--{name}={value}" for name, value in asked.items()), "--overwrite", "--json"]
 
 
@@ -222,7 +222,7 @@ def bench_tables(rows: int = ROWS) -> list[str]:
         f"`toporo fit` through the command line, in a process of its own, on {cores()} cores ({machine()}): {rows} "
         f"rows, {FEATURES} features ({NUMBERS} numbers, {GAPS} of them with 3 % of the cells missing, {len(LEVELS)} "
         f"categories of {LEVELS[0]} to {LEVELS[-1]} levels, a date), {GROUPS} groups in a graph with {TO_COME} groups "
-        "to come, `--penalty auto`; the model is written too. Peer: pandas.read_csv or read_parquet, a "
+        "to come, `--set penalty=auto`; the model is written too. Peer: pandas.read_csv or read_parquet, a "
         "ColumnTransformer (imputer with indicators, scaler, one-hot encoder) and Ridge or LogisticRegression, which "
         "has no groups, chooses nothing and writes nothing; "
         f"pandas {pd.__version__}, scikit-learn {sklearn.__version__}, pyarrow {pa.__version__}.",

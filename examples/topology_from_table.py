@@ -5,7 +5,7 @@ A topology learned from a table
 Rows with a group column in, a graph with stability out. The table is DG-15's generated data: fifteen groups along a
 half circle, so the true neighbours are known. On the command line the same is::
 
-    toporo topology dg15.csv --group domain --plot topology.png
+    toporo topology dg15.csv --group domain --out topology.png
 
 Run it with: ``python examples/topology_from_table.py [topology.png] [dg15.csv]``
 """

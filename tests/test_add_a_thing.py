@@ -90,18 +90,21 @@ def test_a_method_and_a_benchmark_are_in_the_table_and_in_the_figures(toporo: Ru
 def test_a_divergence_and_a_centrality_are_choices_of_fit(toporo: Run, tmp_path: Path) -> None:
     _write_table(tmp_path)
     common = ("fit", "rows.csv", "--target", "y", "--group", "valley", "--graph", "edges.csv", "--test-groups", "d")
-    said = toporo(*common, "--divergence", "double-l2", "--prior", "nearness", "--penalty", "1", "--out", "model")
+    said = toporo(
+        *common, "--set", "divergence=double-l2", "--set", "prior=nearness", "--set", "penalty=1", "--out", "model"
+    )
     assert "nearness" in said
     assert "double-l2" in (tmp_path / "model/model.json").read_text(encoding="utf-8")
     assert "valley" in toporo("predict", "model", "rows.csv").splitlines()[0]
-    for option, name in (("--divergence", "double-l2"), ("--prior", "nearness")):
-        assert name in toporo(*common, option, "no-such", "--out", "other", fails=True), "the error lists it"
+    for setting, name in (("divergence", "double-l2"), ("prior", "nearness")):
+        printed = toporo(*common, "--set", f"{setting}=no-such", "--out", "other", fails=True)
+        assert name in printed, "the error lists it"
 
 
 @pytest.mark.slow
 def test_a_cut_is_a_choice_of_topology(toporo: Run, tmp_path: Path) -> None:
     _write_table(tmp_path)
-    common = ("topology", "rows.csv", "--group", "valley", "--target", "y", "--resamples", "0")
+    common = ("topology", "rows.csv", "--group", "valley", "--target", "y", "--set", "resamples=0")
     graph = json.loads(toporo(*common, "--cut", "half", "--json"))
     assert graph["origin"]["details"]["cut"] == "half"
     assert graph["edges"]

@@ -269,19 +269,19 @@ def test_another_version_on_a_machine_is_an_error_before_the_work(
 
 
 PROGRAM = """
-import sys, toporo.cli.common as common
+import sys, toporo.cli.running as running
 from contextlib import closing
 from pathlib import Path
 from tests import test_cluster as here
 from toporo.cluster import cluster
 folder = Path(sys.argv[1])
 if __name__ == "__main__":
-    with common.terminable(), cluster("ray") as two:
+    with running.terminable(), cluster("ray") as two:
         print(*two.each(here.die_at_first, [("a", (folder / "flag",))]), flush=True)
         with closing(two.each(here.wait_long, [("b", (folder / "note",))])) as waiting:
             try:
                 list(waiting)
-            except common.Terminated:
+            except running.Terminated:
                 print("terminated")
 """
 

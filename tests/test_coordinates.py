@@ -123,16 +123,16 @@ def test_commands_take_them(toporo: Run, tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "places.csv").write_text(STATIONS)
     (tmp_path / "swapped.csv").write_text("station,y,x\n" + STATIONS.partition("\n")[2])
     table = ("t.csv", "--group", "station", "--target", "y")
-    done = toporo("topology", *table, "--coordinates", "places.csv", "--resamples", "0", "--out", "graph.json")
+    done = toporo("topology", *table, "--coordinates", "places.csv", "--set", "resamples=0", "--out", "graph.json")
     assert done.code == 0, done.err
     at = {name: (float(i), float(-i)) for i, name in enumerate(NAMES) if name in set(river()["station"])}
     assert GroupGraph.from_json(tmp_path / "graph.json").positions == at
-    done = toporo("fit", *table, "--graph", "graph.json", "--fast", "--out", "model")
+    done = toporo("fit", *table, "--graph", "graph.json", "--model", "linear", "--out", "model")
     assert done.code == 0, done.err
     for more in ((), ("--coordinates", "swapped.csv")):
         done = toporo("report", "model", *more)
         assert done.code == 0, done.err
     assert shown == [at, {name: (y, x) for name, (x, y) in at.items()}]
-    toporo("fit", *table, "--fast", "--out", "bare")
+    toporo("fit", *table, "--model", "linear", "--out", "bare")
     done = toporo("report", "bare", "--coordinates", "places.csv")
     assert (done.code, "bare has no graph to draw" in done.err) == (1, True)

@@ -240,7 +240,7 @@ def test_the_commands_of_the_quick_start_run(toporo: Callable[..., Any], tmp_pat
         words = shlex.split(line)
         words = words[: words.index(">")] if ">" in words else words
         # Fitting the vote takes its time, and has tests of its own.
-        done = toporo(*words[1:], *(["--fast"] if words[1] == "fit" else []))
+        done = toporo(*words[1:], *(["--model", "linear"] if words[1] == "fit" else []))
         assert done.code == 0, f"{line}\n{done.err}"
     assert (tmp_path / "report.html").exists()
 

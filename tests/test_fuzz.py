@@ -35,7 +35,8 @@ from hypothesis import strategies as st
 
 from toporo import GroupedData, GroupGraph, Prior, TopoRoError, fit_table, load_dataset, load_model, write_model_report
 from toporo.choice.penalty import PenaltyChoice
-from toporo.cli.common import graph_figure, names_or_file, write_picture
+from toporo.cli.options import names_or_file
+from toporo.cli.outputs import graph_figure, write_picture
 from toporo.coordinates import read_coordinates
 from toporo.data import images
 from toporo.data.frame import read_frame

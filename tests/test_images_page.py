@@ -32,7 +32,7 @@ def test_folders_and_domains_are_those_of_the_loader(name: str) -> None:
 
 
 def test_networks_styles_and_methods_exist() -> None:
-    row = next(line for line in PAGE.splitlines() if line.startswith("| `--network` |"))
+    row = next(line for line in PAGE.splitlines() if line.startswith("| `--set network=…` |"))
     assert set(re.findall(r"`([a-z0-9]+)`", row)) == set(NETWORKS)
     assert all(f"`{style}`" in PAGE for style in STYLES)
     for listed in re.findall(r"--methods ([a-z0-9,.-]+)", PAGE):
@@ -52,10 +52,10 @@ def test_the_commands_to_try_run(
     words = shlex.split(command, comments=True)[1:]
     if words[1] == "pacs":
         write_tiny(tmp_path / "DIR", SPECS["pacs"], per_class=5)
-        words += ["--steps", "2", "--variant", "photo"]  # what comes last counts; a quarter of the work
+        words += ["--set", "steps=2", "--variant", "photo"]  # what comes last counts; a quarter of the work
     else:
         write_floods(tmp_path / "DIR", side=32)
-        words += ["--size", "16"]  # chips of 32 pixels
+        words += ["--set", "size=16"]  # chips of 32 pixels
     done = toporo(*words)
     assert done.code == 0, done.err
     assert (tmp_path / words[words.index("--out") + 1] / "results.json").is_file()

@@ -39,7 +39,8 @@ def test_the_command_line_starts_without_what_its_commands_need(asked: str) -> N
     )
     assert loaded.isdisjoint(HEAVY)
     assert {name for name in loaded if name.startswith("toporo.")} == {
-        *("toporo.checks", "toporo.cli", "toporo.cli.common", "toporo.errors", "toporo.files", "toporo.progress"),
+        *("toporo.checks", "toporo.cli", "toporo.cli.options", "toporo.cli.running", "toporo.cli.terminal"),
+        *("toporo.errors", "toporo.progress"),
         *("toporo.registry", "toporo.text", "toporo.version"),
     }
 

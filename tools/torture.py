@@ -46,7 +46,7 @@ from toporo.tables.folder import read_folder  # noqa: E402
 
 COUNT_EVENTS, KILL, COUNT_SPACE, FULL = range(4)
 RELEASE = "climdiv-tmpcst-v1.0.0-20240906"
-FIT = ("fit", "river.csv", "--target", "y", "--group", "station", "--penalty", "1", "--out", "model")
+FIT = ("fit", "river.csv", "--target", "y", "--group", "station", "--set", "penalty=1", "--out", "model")
 SWEEP = ("reproduce", "dg15", "--source", "generated", "--methods", "erm", "--out", "out")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 #: Seconds that a command and its workers may take to end once they were told to.

@@ -16,7 +16,7 @@ import typer
 
 from tests.commands import options_of
 from tests.tables.cases import STATIONS, STREAM, as_csv, floods, river
-from toporo.cli.common import seconds
+from toporo.cli.options import seconds
 from toporo.estimators import AutoRegressor
 from toporo.tables import load_model
 
@@ -75,14 +75,14 @@ def test_the_summary_as_json_has_the_league(toporo: Run, files: Path) -> None:
 
 
 def test_fast_is_the_linear_model(toporo: Run, files: Path) -> None:
-    done = toporo(*FIT, *GRAPH, "--fast")
+    done = toporo(*FIT, *GRAPH, "--model", "linear")
     assert done.code == 0, done.err
     assert "Penalty: " in done.out
     assert done.err == ""
     assert type(load_model(files / "model").estimator).__name__ == "TRORegressor"
-    again = toporo(*FIT, *GRAPH, "--penalty", "auto", "--overwrite")
+    again = toporo(*FIT, *GRAPH, "--set", "penalty=auto", "--overwrite")
     assert again.out == done.out, "a setting of weights asks for it too"
-    content = json.loads(toporo(*FIT, *GRAPH, "--fast", "--overwrite", "--json").out)
+    content = json.loads(toporo(*FIT, *GRAPH, "--model", "linear", "--overwrite", "--json").out)
     assert (content["league"], content["auto"]) == (None, None)
     assert content["groups"][0]["group"] in STATIONS
 
@@ -90,11 +90,15 @@ def test_fast_is_the_linear_model(toporo: Run, files: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [
-        (["--model", "auto", "--penalty", "1"], 1, "does not take penalty: leave penalty out, or fit the linear model"),
-        (["--model", "auto", "--method", "erm", "--ridge", "1"], 1, "--fast (model='linear')"),
-        (["--model", "trees"], 2, "is not one of"),
-        (["--fast", "--model", "kriged"], 2, "--model is kriged"),
-        (["--fast", "--budget", "2min"], 2, "--budget is of model auto"),
+        (
+            ["--model", "auto", "--set", "penalty=1"],
+            1,
+            "does not take penalty: leave penalty out, or fit the linear model",
+        ),
+        (["--model", "auto", "--set", "method=erm", "--set", "ridge=1"], 1, "--model linear (model='linear')"),
+        (["--model", "forest"], 2, "is not one of"),
+        (["--model", "trees", "--set", "penalty=1"], 1, "model 'trees' decides for itself"),
+        (["--model", "linear", "--budget", "2min"], 2, "--budget is of model auto"),
         (["--budget", "soon"], 2, "'soon' is no time above 0"),
         (["--budget", "0"], 2, "'0' is no time above 0"),
         (["--budget", "-5s"], 2, "'-5s' is no time above 0"),
@@ -122,7 +126,7 @@ def test_what_is_no_time(text: str) -> None:
 
 
 def test_the_help_has_both(toporo: Run) -> None:
-    assert {"--fast", "--budget", "--model", "--seed"} <= options_of("fit")
+    assert {"--model", "--budget", "--set"} <= options_of("fit")
 
 
 # ---------------------------------------------------------------- what is tried, and going on
@@ -153,7 +157,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
 
 
 def test_settings_arrive_and_what_is_quick_shows_nothing(toporo: Run, files: Path, slow: Slow) -> None:
-    done = toporo(*FIT, *GRAPH, "--budget", "2min", "--seed", "7")
+    done = toporo(*FIT, *GRAPH, "--budget", "2min", "--set", "seed=7")
     assert done.code == 0, done.err
     assert done.err == ""
     assert (slow.told["budget"], slow.told["random_state"]) == (120.0, 7)
@@ -176,7 +180,7 @@ def test_an_interrupted_fit_says_that_it_goes_on(toporo: Run, files: Path, slow:
 def test_whatever_is_saved_in_its_place_ends_it(toporo: Run, files: Path, slow: Slow) -> None:
     slow.end = KeyboardInterrupt()
     assert toporo(*FIT, *GRAPH).code == 130
-    assert toporo(*FIT, *GRAPH, "--fast").code == 0
+    assert toporo(*FIT, *GRAPH, "--model", "linear").code == 0
     assert left(files) == []
 
 
@@ -220,15 +224,15 @@ def test_predict_writes_intervals_and_takes_groups(toporo: Run, fitted: Path) ->
 
 
 def test_it_is_judged_beside_a_control(toporo: Run, fitted: Path) -> None:
-    assert toporo(*FIT[:6], *GRAPH, "--method", "erm", "--out", "plain").code == 0
-    done = toporo("evaluate", "model", "new.csv", "--resamples", "20", "--against", "plain")
+    assert toporo(*FIT[:6], *GRAPH, "--set", "method=erm", "--out", "plain").code == 0
+    done = toporo("evaluate", "model", "new.csv", "--set", "resamples=20", "--against", "plain")
     assert done.code == 0, done.err
     for words in ("hops 0 (trained on)", "hops 1", "hops 2", "coverage", "90 % interval", "model is "):
         assert words in done.out
 
 
 def test_explain_prints_draws_and_writes_the_league(toporo: Run, fitted: Path) -> None:
-    done = toporo("explain", "model", "--out", "league.csv", "--plot", "effects.png")
+    done = toporo("explain", "model", "--out", "league.csv", "--out", "effects.png")
     assert done.code == 0, done.err
     league = load_model(fitted).estimator.league_
     assert done.out.count("It is carried by") == 1
@@ -249,8 +253,8 @@ def test_classes_go_all_the_way_without_a_graph(toporo: Run, tmp_path: Path) -> 
     assert "There is no graph" in done.out
     table = rows(toporo("predict", "model", "floods.csv").out)
     assert list(table[0]) == ["station", "prediction", "probability of no", "probability of yes"]
-    assert toporo("explain", "model", "--plot", "votes.svg").code == 0
+    assert toporo("explain", "model", "--out", "votes.svg").code == 0
     assert Path("votes.svg").stat().st_size > 5000
-    done = toporo("report", "model", "floods.csv", "--resamples", "20", "--json")
+    done = toporo("report", "model", "floods.csv", "--set", "resamples=20", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["league"]

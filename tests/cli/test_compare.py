@@ -28,7 +28,7 @@ class Models:
 def weak():
     return Ridge(1000.0)
 """
-ASKED = ("compare", "waves.csv", "--target", "y", "--group", "g", "--fast", "--folds", "2")
+ASKED = ("compare", "waves.csv", "--target", "y", "--group", "g", "--fast", "--set", "folds=2")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_words_and_a_table_are_printed_and_files_written(toporo: Run, folder: Path) -> None:
     own = ("own_models:ridge", "own_models:weak", "own_models:Models.Strong")
     flags = [word for path in own for word in ("--against-estimator", path)]
-    done = toporo(*ASKED, "--graph", "edges.csv", *flags, "--out", "page.html", "--csv", "models.csv")
+    done = toporo(*ASKED, "--graph", "edges.csv", *flags, "--out", "page.html", "--out", "models.csv")
     assert done.code == 0, done.err
     assert "; the graph " in done.out.splitlines()[0]
     assert "Errors are means over 10 groups, held out in 2 regions" in done.out
@@ -58,7 +58,7 @@ def test_words_and_a_table_are_printed_and_files_written(toporo: Run, folder: Pa
 
 
 def test_json_is_all_that_is_printed(toporo: Run, folder: Path) -> None:
-    done = toporo(*ASKED, "--test-groups", "g09", "--json", "--csv", "models.csv")
+    done = toporo(*ASKED, "--test-groups", "g09", "--json", "--out", "models.csv")
     content = json.loads(done.out, parse_constant=pytest.fail)
     assert content["test_groups"] == ["g09"]
     assert content["about"]["source"] == "waves.csv"

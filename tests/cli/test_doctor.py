@@ -76,7 +76,7 @@ def test_json_is_json_and_nothing_else(run: Run, table: str) -> None:
 
 
 def test_files_are_written_and_named_on_standard_error(run: Run, table: str, tmp_path: Path) -> None:
-    done = run(table, "--group", "g", "--out", "d.html", "--plot", "heat.png", "--json")
+    done = run(table, "--group", "g", "--out", "d.html", "--out", "heat.png", "--json")
     assert done.code == 0
     json.loads(done.out)
     assert done.err.splitlines() == ["report: d.html", "picture: heat.png"]
@@ -110,10 +110,10 @@ def test_other_kinds_of_files(run: Run, tmp_path: Path, kind: str) -> None:
         (["t.csv", "--group", "h"], "unknown column 'h'"),
         (["t.csv", "--group", "g", "--graph", "none.csv"], "none.csv"),
         (["t.csv", "--group", "g", "--out", "nowhere/d.html"], "there is no folder"),
-        (["t.csv", "--group", "g", "--out", "d.pdf"], "ends in .html"),
-        (["t.csv", "--group", "g", "--plot", "d.bmp"], "ends in .png"),
+        (["t.csv", "--group", "g", "--out", "d.txt"], "ends in .html"),
+        (["t.csv", "--group", "g", "--out", "a.png", "--out", "b.svg"], "the picture goes to a.png already"),
         (["t.csv", "--group", "g", "--test-groups", "ash,birch,cedar,dogwood"], "every group is a test group"),
-        (["t.csv", "--group", "g", "--features", "unit", "--plot", "d.png"], "no distances to draw"),
+        (["t.csv", "--group", "g", "--features", "unit", "--out", "d.png"], "no distances to draw"),
     ],
 )
 def test_a_mistake_is_a_message_and_writes_nothing(

@@ -20,13 +20,13 @@ from tests.commands import no_report
 from tests.paper.small_network import SmallNet
 from tests.paper.tiny_floods import chip_names, make_chip, write_chip, write_floods
 from tests.paper.tiny_images import write_tiny
-from toporo.cli.common import RunProgress
+from toporo.cli.running import RunProgress
 from toporo.paper import runner
 from toporo.paper.domainbed import SPECS
 from toporo.vision import NETWORKS, ResNet
 
 Run = Callable[..., Any]
-QUICK = ("--device", "cpu", "--steps", 2, "--seeds", 1, "--set", "per_group=2", "--size", 16)
+QUICK = ("--set", "device=cpu", "--set", "steps=2", "--seeds", 1, "--set", "per_group=2", "--set", "size=16")
 #: A network that every benchmark has.
 QUICKEST = {**dict.fromkeys(SPECS, "resnet18"), "sen1floods11": "unet"}
 #: Two of each benchmark's domains or events.
@@ -76,7 +76,7 @@ def test_every_benchmark_gives_a_table_a_results_file_and_a_report(
 ) -> None:
     first, second = PAIRS[name]
     arguments = (
-        "reproduce", name, "--data", data, *QUICK, "--network", QUICKEST[name], "--methods", "erm,tro-data",
+        "reproduce", name, "--data", data, *QUICK, "--set", f"network={QUICKEST[name]}", "--methods", "erm,tro-data",
         "--variant", f"{second},{first}",
     )  # fmt: skip
     done = toporo(*arguments)
@@ -103,8 +103,9 @@ def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Ru
     began = ResNet(3, depth=18, seed=7)
     save_file(began.state_dict(), tmp_path / "began.safetensors")
     done = toporo(
-        "reproduce", "vlcs", "--data", data, *QUICK, "--steps", 1, "--network", "resnet18", "--methods", "erm",
-        "--variant", "SUN09", "--weights", "began.safetensors", "--set", "keep_models=true", "--out", "out", "--json",
+        "reproduce", "vlcs", "--data", data, *QUICK, "--set", "steps=1", "--set", "network=resnet18",
+        "--methods", "erm", "--variant", "SUN09", "--set", "weights=began.safetensors", "--set", "keep_models=true",
+        "--out", "out", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     about = json.loads((tmp_path / "out/results.json").read_text())["about"]
@@ -134,7 +135,7 @@ def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(
     image, label = make_chip(chip)
     write_chip(bucket, chip, np.full_like(image, np.nan), label)
     done = toporo(
-        "reproduce", "sen1floods11", "--data", "data", *QUICK, "--network", "unet", "--methods", "erm",
+        "reproduce", "sen1floods11", "--data", "data", *QUICK, "--set", "network=unet", "--methods", "erm",
         "--variant", "Bolivia,Mekong",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -155,7 +156,7 @@ def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(
 def test_an_interrupt_says_that_the_same_command_goes_on(
     toporo: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ("reproduce", "terra", "--data", data, *QUICK, "--network", "resnet18", "--methods", "erm,tro-data")
+    arguments = ("reproduce", "terra", "--data", data, *QUICK, "--set", "network=resnet18", "--methods", "erm,tro-data")
     real, calls = runner.do_run, []
 
     def interrupted(*given: Any) -> Any:
@@ -183,7 +184,7 @@ OUTS = ("killed", "whole")
 @pytest.mark.usefixtures("unwritten")
 def test_after_a_kill_the_same_command_goes_on_and_gives_the_same_rows(toporo: Run, data: Path, tmp_path: Path) -> None:
     arguments = (
-        "reproduce", "sen1floods11", "--data", data, *QUICK, "--network", "unet", "--methods", "erm,tro-data",
+        "reproduce", "sen1floods11", "--data", data, *QUICK, "--set", "network=unet", "--methods", "erm,tro-data",
         "--variant", "Bolivia,India", "--markdown", "--out",
     )  # fmt: skip
     command = [sys.executable, "-m", "toporo", *map(str, arguments), "killed"]
@@ -263,18 +264,21 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("pacs", "--device", "cuda"), "no GPU: "),
-        (("pacs", "--device", "tpu"), "unknown device 'tpu'"),
-        (("pacs", "--network", "resnet34"), "unknown network for pacs 'resnet34'"),
-        (("sen1floods11", "--network", "resnet50"), "network for sen1floods11 'resnet50'. Valid names: fcn18, fcn50"),
-        (("sen1floods11", "--weights", "WEIGHTS"), "networks for sen1floods11 begin at random; leave them out."),
+        (("pacs", "--set", "device=cuda"), "no GPU: "),
+        (("pacs", "--set", "device=tpu"), "unknown device 'tpu'"),
+        (("pacs", "--set", "network=resnet34"), "unknown network for pacs 'resnet34'"),
         (
-            ("pacs", "--network", "resnet50", "--weights", "WEIGHTS"),
-            "holds a ResNet-18, expected a ResNet-50: pass depth=18 (on the command line --network resnet18), or other",
+            ("sen1floods11", "--set", "network=resnet50"),
+            "network for sen1floods11 'resnet50'. Valid names: fcn18, fcn50",
         ),
-        (("pacs", "--weights", "absent.safetensors"), "absent.safetensors is not there"),
+        (("sen1floods11", "--set", "weights=WEIGHTS"), "networks for sen1floods11 begin at random; leave them out."),
+        (
+            ("pacs", "--set", "network=resnet50", "--set", "weights=WEIGHTS"),
+            "holds a ResNet-18, expected a ResNet-50: pass depth=18 (on the command line --set network=resnet18)",
+        ),
+        (("pacs", "--set", "weights=absent.safetensors"), "absent.safetensors is not there"),
         (("pacs", "--set", "style=caffe"), "style 'caffe' without weights"),
-        (("pacs", "--network", "resnet18", "--weights", "WEIGHTS", "--set", "style=tf"), "'tf'"),
+        (("pacs", "--set", "network=resnet18", "--set", "weights=WEIGHTS", "--set", "style=tf"), "'tf'"),
         (("pacs", "--variant", "skech"), "unknown variant of pacs 'skech'. Did you mean 'sketch'?"),
         (("sen1floods11", "--variant", "Bolvia"), "unknown variant of sen1floods11 'Bolvia'. Did you mean 'Bolivia'?"),
         (("pacs", "--set", "precision=fp16"), "unknown precision 'fp16'"),
@@ -284,19 +288,19 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("pacs", "--set", "penalty=inf"), "penalty is inf"),
         (("pacs", "--source", "generated"), "cannot be generated"),
         (("pacs", "--data", "EMPTY"), "pacs: no PACS/ in"),
-        (("sen1floods11", "--network", "unet", "--size", "24"), "which tile=24 does not divide"),
-        (("dg15", "--device", "cpu"), "are for benchmarks on images; dg15 is none."),
-        (("dg15", "--weights", "WEIGHTS"), "are for benchmarks on images; dg15 is none."),
+        (("sen1floods11", "--set", "network=unet", "--set", "size=24"), "which tile=24 does not divide"),
+        (("dg15", "--set", "device=cpu"), "are for benchmarks on images; dg15 is none."),
+        (("dg15", "--set", "weights=WEIGHTS"), "are for benchmarks on images; dg15 is none."),
     ],
 )
 def test_a_users_mistake_is_one_line_exit_code_1_and_leaves_nothing(
     toporo: Run, data: Path, weights: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory,
     arguments: tuple[str, ...], message: str,
 ) -> None:  # fmt: skip
-    if "cuda" in arguments and torch.cuda.is_available():
+    if "device=cuda" in arguments and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    places = {"WEIGHTS": weights, "EMPTY": tmp_path_factory.mktemp("empty")}
-    given = [places.get(word, word) for word in arguments]
+    places = {"EMPTY": tmp_path_factory.mktemp("empty")}
+    given = [places.get(word, word.replace("WEIGHTS", str(weights))) for word in arguments]
     chosen = [] if "--data" in given or given[0] in ("dg15", "tpt48") else ["--data", data]
     done = toporo("reproduce", *given, *chosen)
     assert (done.code, done.out) == (1, ""), done.err
@@ -320,9 +324,9 @@ def test_real_drawings_and_real_weights(toporo: Run, real_data: Path, tmp_path: 
         for image in sorted(place.iterdir())[:5]:
             (few / image.name).symlink_to(image.resolve())
     done = toporo(
-        "reproduce", "pacs", "--data", "data", "--device", "cpu", "--steps", 1, "--seeds", 1, "--set", "per_group=2",
-        "--size", 64, "--weights", found[0], "--methods", "erm,tro-data", "--variant", "photo", "--out", "out",
-        "--json",
+        "reproduce", "pacs", "--data", "data", "--set", "device=cpu", "--set", "steps=1", "--seeds", 1,
+        "--set", "per_group=2", "--set", "size=64", "--set", f"weights={found[0]}", "--methods", "erm,tro-data",
+        "--variant", "photo", "--out", "out", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     about = json.loads((tmp_path / "out/results.json").read_text())["about"]
@@ -339,9 +343,9 @@ def test_real_floods(toporo: Run, real_data: Path, tmp_path: Path) -> None:
     if not (real_data / "sen1floods11").is_dir():
         pytest.skip("sen1floods11 is not in TOPORO_DATA")
     done = toporo(
-        "reproduce", "sen1floods11", "--data", real_data, "--device", "cpu", "--network", "unet", "--size", 128,
-        "--steps", 2, "--set", "per_group=1", "--set", "evaluate_every=2", "--seeds", 1, "--methods", "tro-uniform",
-        "--variant", "Bolivia,Paraguay", "--out", "out",
+        "reproduce", "sen1floods11", "--data", real_data, "--set", "device=cpu", "--set", "network=unet",
+        "--set", "size=128", "--set", "steps=2", "--set", "per_group=1", "--set", "evaluate_every=2", "--seeds", 1,
+        "--methods", "tro-uniform", "--variant", "Bolivia,Paraguay", "--out", "out",
     )  # fmt: skip
     assert done.code == 0, done.err
     about = json.loads((tmp_path / "out/results.json").read_text())["about"]

@@ -55,11 +55,11 @@ def test_fit_says_what_the_rows_speak_for(toporo: Run, files: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--method", "erm"], "leave method out"),
-        (["--radius", "0.5"], "leave radius out"),
-        (["--prior", "uniform", "--graph", "edges.csv"], "leave prior out"),
-        (["--divergence", "kl"], "leave divergence out"),
-        (["--ridge", "0.5"], "leave ridge out"),
+        (["--set", "method=erm"], "leave method out"),
+        (["--set", "radius=0.5"], "leave radius out"),
+        (["--set", "prior=uniform", "--graph", "edges.csv"], "leave prior out"),
+        (["--set", "divergence=kl"], "leave divergence out"),
+        (["--set", "ridge=0.5"], "leave ridge out"),
         (["--task", "classification"], "too many for classes"),
     ],
 )
@@ -108,12 +108,12 @@ def test_predict_takes_groups_and_their_neighbors(toporo: Run, fitted: Path) -> 
 
 
 def test_evaluate_shows_hops_coverage_and_a_control(toporo: Run, fitted: Path) -> None:
-    assert toporo("fit", "river.csv", *FIT[2:6], *GRAPH, "--method", "erm", "--out", "plain").code == 0
-    done = toporo("evaluate", "model", "new.csv", "--resamples", "20", "--against", "plain")
+    assert toporo("fit", "river.csv", *FIT[2:6], *GRAPH, "--set", "method=erm", "--out", "plain").code == 0
+    done = toporo("evaluate", "model", "new.csv", "--set", "resamples=20", "--against", "plain")
     assert done.code == 0, done.err
     for words in ("hops 0 (trained on)", "hops 1", "hops 2", "coverage", "90 % interval", "model is better by "):
         assert words in done.out
-    content = json.loads(toporo("evaluate", "model", "new.csv", "--resamples", "20", "--json").out)
+    content = json.loads(toporo("evaluate", "model", "new.csv", "--set", "resamples=20", "--json").out)
     assert content["by_hop"]["2"]["coverage"]["value"] > 0.7
 
 
@@ -121,14 +121,14 @@ def test_two_models_with_other_groups_say_what_to_do(toporo: Run, fitted: Path) 
     """``plain`` takes any group and ``model`` does not; ``region`` has another column of groups."""
     text = Path("new.csv").read_text()
     Path("more.csv").write_text(text + text[text.index("mouth") :].replace("mouth", "sea"))
-    linear = [*FIT[:-3], "linear", "--penalty", "1"]
+    linear = [*FIT[:-3], "linear", "--set", "penalty=1"]
     assert toporo(*linear, "--out", "plain").code == 0
-    done = toporo("evaluate", "plain", "more.csv", "--against", "model", "--resamples", "20")
+    done = toporo("evaluate", "plain", "more.csv", "--against", "model", "--set", "resamples=20")
     assert done.code == 1
     assert "model: group(s) that are not in the graph: 'sea'" in done.err
     assert "--drop-rows" in done.err
     for command in (["evaluate"], ["report", "--out", "page.html"]):
-        asked = [command[0], "plain", "more.csv", "--against", "model", "--resamples", "20", *command[1:]]
+        asked = [command[0], "plain", "more.csv", "--against", "model", "--set", "resamples=20", *command[1:]]
         done = toporo(*asked, "--drop-rows", "--json")
         assert done.code == 0, done.err
         assert done.err.count("left out 40 rows of 1 group that the graph does not have: 'sea' (40)") == 1
@@ -136,7 +136,7 @@ def test_two_models_with_other_groups_say_what_to_do(toporo: Run, fitted: Path) 
     assert done.code == 1
     assert "no row of the table is in groups that it was not trained on" in done.err
     assert toporo(*linear, "--out", "other", "--test-groups", "mouth").code == 0
-    done = toporo("evaluate", "model", "new.csv", "--against", "other", "--unseen", "--resamples", "20")
+    done = toporo("evaluate", "model", "new.csv", "--against", "other", "--unseen", "--set", "resamples=20")
     assert done.code == 1
     assert "they differ in 1 group, with so many rows: 'lock' (40 and 0)" in done.err
     assert "fit both with the same test groups, or take the rows of these groups out" in done.err
@@ -147,7 +147,7 @@ def test_two_models_with_other_groups_say_what_to_do(toporo: Run, fitted: Path) 
 
 
 def test_explain_prints_draws_and_writes(toporo: Run, fitted: Path) -> None:
-    done = toporo("explain", "model", "--out", "groups.csv", "--plot", "groups.png")
+    done = toporo("explain", "model", "--out", "groups.csv", "--out", "groups.png")
     assert done.code == 0, done.err
     for words in ("neighbours are alike", "follows the graph", "Without the graph", "The CSV (--out) has 1 more input"):
         assert words in done.out
@@ -167,12 +167,12 @@ def test_classes_go_all_the_way(toporo: Run, tmp_path: Path) -> None:
     assert "Coefficients are of the share of 'yes'" in done.out
     table = rows(toporo("predict", "model", "floods.csv").out)
     assert list(table[0]) == ["station", "prediction", "probability of no", "probability of yes"]
-    for arguments in (["evaluate", "model", "floods.csv", "--resamples", "20"], ["explain", "model"]):
+    for arguments in (["evaluate", "model", "floods.csv", "--set", "resamples=20"], ["explain", "model"]):
         assert toporo(*arguments).code == 0
-    done = toporo("report", "model", "floods.csv", "--resamples", "20")
+    done = toporo("report", "model", "floods.csv", "--set", "resamples=20")
     assert done.code == 0, done.err
     assert "one of 2 classes of" in done.out
     assert "share of yes: difference" in (tmp_path / "report.html").read_text(encoding="utf-8")
     done = toporo("predict", "model", "floods.csv", "--interval", "0.9")
     assert (done.code, done.out) == (1, "")
-    assert "Fit it with --intervals" in done.err
+    assert "Fit it with --set intervals=true" in done.err

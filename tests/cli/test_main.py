@@ -19,7 +19,8 @@ import typer
 from tests.commands import no_report
 from toporo import __version__
 from toporo.cli import OWN, load_command
-from toporo.cli.common import interruptible, one_of
+from toporo.cli.options import one_of
+from toporo.cli.running import interruptible
 from toporo.files import write_text
 
 pytestmark = pytest.mark.usefixtures("no_data")
@@ -150,7 +151,7 @@ def test_an_option_is_one_of_the_names_there_are_when_it_is_read() -> None:
 GREETING = """
 import sys
 import typer
-from toporo.cli.common import interruptible, register
+from toporo.cli.running import interruptible, register
 
 @register("greet")
 def greet(name: str, wait: bool = False) -> None:
@@ -204,7 +205,7 @@ def test_another_package_brings_commands(stranger: Callable[..., None]) -> None:
 
 
 def test_a_command_that_cannot_be_used_breaks_nothing(stranger: Callable[..., None]) -> None:
-    odd = "from toporo.cli.common import register\nregister('odd')(3)\n"
+    odd = "from toporo.cli.running import register\nregister('odd')(3)\n"
     stranger(greetings=GREETING, broken="import no_such_module\n", odd=odd)
     done = process("--help")
     assert done.returncode == 0

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from tests.tables.cases import RIVER, as_csv, floods, river
-from toporo.cli.common import use_utf8
+from toporo.cli.running import use_utf8
 from toporo.tables import fit_table, load_model
 
 Run = Callable[..., Any]
-FIT = ("fit", "river.csv", "--target", "y", "--group", "station", "--penalty", "1")
+FIT = ("fit", "river.csv", "--target", "y", "--group", "station", "--set", "penalty=1")
 EDGES = "source,target\n" + "".join(f"{a},{b}\n" for a, b in RIVER)
 
 
@@ -78,7 +78,7 @@ def test_a_folder_that_may_not_be_written_to_is_an_error_before_the_work(
 def test_a_link_to_a_model_stays_a_link(toporo: Run, fitted: Path) -> None:
     link = fitted.with_name("link")
     link.symlink_to("model")
-    assert toporo(*FIT[:-1], "7", "--out", "link", "--overwrite").code == 0
+    assert toporo(*FIT[:-1], "penalty=7", "--out", "link", "--overwrite").code == 0
     assert link.is_symlink()
     assert load_model(fitted).estimator.penalty_ == 7
     assert not temporary(fitted.parent)
@@ -109,10 +109,10 @@ def test_what_cannot_be_read_is_not_said_to_be_unwritable(
     "command",
     [
         ("predict", "model", "river.csv", "--out", "model/p.csv"),
-        ("evaluate", "model", "river.csv", "--out", "model/model.json"),
-        ("evaluate", "other", "river.csv", "--against", "model", "--out", "model/model.json"),
-        ("explain", "model", "--out", "model/../model/weights.safetensors"),
-        ("explain", "model", "--plot", "model/picture.png"),
+        ("evaluate", "model", "river.csv", "--out", "model/by-group.csv"),
+        ("evaluate", "other", "river.csv", "--against", "model", "--out", "model/by-group.csv"),
+        ("explain", "model", "--out", "model/../model/weights.csv"),
+        ("explain", "model", "--out", "model/picture.png"),
     ],
 )
 def test_nothing_is_written_among_the_files_of_a_model(toporo: Run, fitted: Path, command: tuple[str, ...]) -> None:
@@ -130,7 +130,7 @@ def test_nothing_is_written_among_the_files_of_a_model(toporo: Run, fitted: Path
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--radius", "1"), "two ways to say the same"),
+        (("--set", "radius=1"), "two ways to say the same"),
         (("--categorical", "station"), "'station' is the group, so it cannot be a categorical feature"),
         (("--categorical", "y"), "--task classification"),
         (("--categorical", "x", "--exclude", "x"), "both named for use and excluded: 'x'"),
@@ -147,7 +147,7 @@ def test_requests_that_contradict_themselves(toporo: Run, files: Path, options: 
 @pytest.mark.parametrize("method", ["group-dro", "erm", "tro"])
 def test_a_graph_of_other_groups_is_refused_whatever_the_method(toporo: Run, files: Path, method: str) -> None:
     (files / "edges.csv").write_text("a,b\nb,c\n")
-    done = toporo(*FIT[:-2], "--out", "model", "--graph", "edges.csv", "--method", method)
+    done = toporo(*FIT[:-2], "--out", "model", "--graph", "edges.csv", "--set", f"method={method}")
     assert done.code == 1
     assert "not in the graph: 'lower'" in done.err
 
@@ -359,7 +359,7 @@ def test_names_in_pictures_are_names(toporo: Run, files: Path, graph: tuple[str,
         )
         (files / file).write_text(text, encoding="utf-8")
     assert toporo(*FIT, "--out", "model", *graph).code == 0
-    done = toporo("explain", "model", "--plot", "weights.png")
+    done = toporo("explain", "model", "--out", "weights.png")
     assert done.code == 0
     assert done.err.count("font lacks signs") == 1
     assert "UserWarning" not in done.err
@@ -409,12 +409,12 @@ def test_too_little_memory_is_a_message(
     ("command", "written"),
     [
         ("doctor {data} --group station --target y --json", ""),
-        ("doctor {data} --group station --out {out}.html --plot {out}.svg", "html svg"),
-        ("fit {data} --target y --group station --penalty 1 --out {out}.model", "model"),
-        ("fit {data} --target y --group station --penalty 1 --out {out}.model --json", "model"),
+        ("doctor {data} --group station --out {out}.html --out {out}.svg", "html svg"),
+        ("fit {data} --target y --group station --set penalty=1 --out {out}.model", "model"),
+        ("fit {data} --target y --group station --set penalty=1 --out {out}.model --json", "model"),
         ("evaluate model {data} --out {out}.csv --json", "csv"),
-        ("report model {data} --out {out}.html --json --resamples 0", "html"),
-        ("explain model --out {out}.csv --plot {out}.svg", "csv svg"),
+        ("report model {data} --out {out}.html --json --set resamples=0", "html"),
+        ("explain model --out {out}.csv --out {out}.svg", "csv svg"),
     ],
 )
 def test_names_of_files_need_not_be_utf8(toporo: Run, fitted: Path, command: str, written: str) -> None:

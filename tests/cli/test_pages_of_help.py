@@ -51,19 +51,19 @@ def test_allowed_values_are_in_the_help_and_complete() -> None:
             chosen[f"{words[0]} {parameter.name}"] = names
             assert set(names) <= set(re.findall(r"[\w-]+", parameter.help)), (words, parameter.name, parameter.help)
             assert completions(parameter, words, names[0][:2])[0].startswith(names[0][:2])
-    assert chosen["fit model"] == ["auto", "linear", "mlp", "kriged"]
-    assert {"fit task", "fit method", "fit prior", "fit divergence", "topology cut", "topology kernel"} < chosen.keys()
+    assert chosen["fit model"] == ["auto", "trees", "linear", "kriged", "mlp"]
+    assert {"fit task", "topology cut"} < chosen.keys()
     assert {"reproduce benchmark", "reproduce source", "doctor task", "data name"} < chosen.keys()
 
 
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (("fit", "--method", "dro"), ("'dro' is not one of 'tro', 'group-dro', 'erm'.",)),
+        (("fit", "--set", "method=dro"), ("--set method=dro: expected tro, group-dro or erm.",)),
         (("topology", "--cut", "tree"), ("'tree' is not one of 'percentile', ",)),
-        (("topology", "--sigma", "wide"), ("'wide' is neither a positive number nor knn nor median.",)),
-        (("topology", "--resamples", "1"), ("1 says nothing about spread",)),
-        (("fit", "--penalty", "much"), ("'much' is neither auto nor a number of at least 0 (inf is one).",)),
+        (("topology", "--set", "sigma=wide"), ("--set sigma=wide: expected knn, median or a number above 0.",)),
+        (("topology", "--set", "resamples=1"), ("1 says nothing about spread",)),
+        (("fit", "--set", "penalty=much"), ("--set penalty=much: expected auto or a number of at least 0.",)),
         (("fit", "--budget", "soon"), ("'soon' is no time above 0",)),
         (("fit", "--delimiter", ";;"), ("';;' is not a single character",)),
     ],
@@ -112,7 +112,6 @@ def test_shells_complete_commands_options_and_values(ask: Callable[..., list[str
     assert "verify" in ask(shell, "toporo data ver")
     assert "--test-groups" in ask(shell, "toporo fit --test")
     assert ask(shell, "toporo fit t.csv --model kr")[-1] == "kriged"
-    assert "betweenness" in ask(shell, "toporo fit --prior ")
     assert "tpt48" in ask(shell, "toporo reproduce tp")
     assert {"station", "depth"} <= set(ask(shell, "toporo fit t.csv --target "))
     assert "station" in ask(shell, "toporo doctor t.csv --group st")

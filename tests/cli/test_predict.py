@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tables.cases import as_csv, river
+from toporo.cli.options import Flags
 from toporo.cli.predict import TABLES, csv_lines, plain_text, predict
 from toporo.errors import DataError
 from toporo.tables import fit_table, load_model
@@ -151,16 +153,22 @@ def others(folder: Path, number: int, rows: int) -> list[Path]:
     return paths
 
 
+#: The command without its parser, for threads.
+write = inspect.unwrap(predict)
+
+
 @pytest.mark.parametrize("suffix", TABLES)
 def test_threads_that_predict_into_one_file_do_not_mix(tmp_path: Path, model: Path, suffix: str) -> None:
     tables = others(tmp_path, 3, 10_000)
     whole = set()
     for table in tables:
-        predict(model, str(table), out=tmp_path / f"alone.{suffix}", as_json=False)
+        write(model, str(table), out=tmp_path / f"alone.{suffix}", flags=Flags())
         whole.add((tmp_path / f"alone.{suffix}").read_bytes())
     with ThreadPoolExecutor(3) as pool:
         for _ in range(5):
-            list(pool.map(lambda table: predict(model, str(table), out=tmp_path / f"same.{suffix}"), tables))
+            list(
+                pool.map(lambda table: write(model, str(table), out=tmp_path / f"same.{suffix}", flags=Flags()), tables)
+            )
             assert (tmp_path / f"same.{suffix}").read_bytes() in whole
     assert len(whole) == 3
     assert not list(tmp_path.glob(".*"))
@@ -175,7 +183,7 @@ def test_processes_that_predict_into_one_file_do_not_mix(tmp_path: Path, model: 
     assert [one.wait() for one in started] == [0] * 3
     whole = []
     for table in tables:
-        predict(model, str(table), out=tmp_path / "alone.csv")
+        write(model, str(table), out=tmp_path / "alone.csv", flags=Flags())
         whole.append((tmp_path / "alone.csv").read_bytes())
     assert (tmp_path / "same.csv").read_bytes() in whole
     assert not list(tmp_path.glob(".*"))

@@ -57,7 +57,7 @@ def test_the_page_gets_the_evaluation_asked_for(
 ) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(command, "write_model_report", lambda _, out, **more: asked.update(more, out=out))
-    done = toporo("report", stored, "new.csv", "--out", "page.html", "--resamples", "50", "--seed", "7")
+    done = toporo("report", stored, "new.csv", "--out", "page.html", "--set", "resamples=50", "--set", "seed=7")
     assert done.code == 0, done.err
     assert "Evaluated on “new.csv”, 200 rows in 5 groups (1 not trained on)" in done.out
     evaluation = load_model(stored).evaluate(str(table), resamples=50, seed=7)
@@ -66,7 +66,7 @@ def test_the_page_gets_the_evaluation_asked_for(
 
 @pytest.mark.usefixtures("unwritten")
 def test_json_is_all_that_is_printed(toporo: Run, stored: Path, table: Path) -> None:
-    done = toporo("report", stored, table, "--json", "--resamples", "50")
+    done = toporo("report", stored, table, "--json", "--set", "resamples=50")
     content = json.loads(done.out, parse_constant=pytest.fail)
     assert content["task"] == "regression"
     assert content["evaluation"]["source"] == "new.csv"
@@ -79,14 +79,14 @@ def test_json_is_all_that_is_printed(toporo: Run, stored: Path, table: Path) -> 
 @pytest.mark.usefixtures("unwritten")
 def test_standard_input_and_other_delimiters(toporo: Run, stored: Path) -> None:
     text = as_csv(river(3)).replace(",", ";")
-    done = toporo("report", stored, "-", "--delimiter", ";", "--resamples", "20", stdin=text)
+    done = toporo("report", stored, "-", "--delimiter", ";", "--set", "resamples=20", stdin=text)
     assert done.code == 0, done.err
     assert "Evaluated on standard input, 200 rows" in done.out
 
 
 @pytest.mark.usefixtures("unwritten")
 def test_no_resamples_are_no_intervals(toporo: Run, stored: Path, table: Path) -> None:
-    done = toporo("report", stored, table, "--resamples", "0")
+    done = toporo("report", stored, table, "--set", "resamples=0")
     assert done.code == 0, done.err
     assert "RMSE" in done.out
     assert "intervals" not in done.out
@@ -123,7 +123,7 @@ def test_a_mistake_is_a_message_and_nothing_is_written(
 
 def test_another_model_stands_beside_it(toporo: Run, stored: Path, table: Path) -> None:
     fit_table(river(), target="y", group="station", graph=RIVER, features=["bed"]).save("control")
-    done = toporo("report", stored, "new.csv", "--against", "control", "--resamples", "50")
+    done = toporo("report", stored, "new.csv", "--against", "control", "--set", "resamples=50")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0].startswith("The model is better by ")
@@ -131,7 +131,9 @@ def test_another_model_stands_beside_it(toporo: Run, stored: Path, table: Path) 
     page = (table.parent / "report.html").read_text(encoding="utf-8")
     assert "Compared with “control”" in page
     assert "No control was fitted" not in page
-    back = toporo("report", "control", "new.csv", "--against", stored, "--resamples", "50", "--json", "--out", "b.html")
+    back = toporo(
+        "report", "control", "new.csv", "--against", stored, "--set", "resamples=50", "--json", "--out", "b.html"
+    )
     content = json.loads(back.out, parse_constant=pytest.fail)
     assert any(sentence.startswith("The model is worse by ") for sentence in content["summary"])
     assert content["against"]["gain"]["gain"]["value"] < 0
@@ -149,9 +151,9 @@ def test_wrong_usage_is_exit_code_2(toporo: Run, stored: Path) -> None:
         [],
         [stored, "--against", stored],
         [stored, "-", "--against", stored],
-        [stored, "--resamples", "-1"],
+        [stored, "--set", "resamples=-1"],
         [stored, "--delimiter", ";;"],
-        [stored, "--seed", "x"],
+        [stored, "--set", "seed=x"],
     ):
         assert toporo("report", *wrong).code == 2
 

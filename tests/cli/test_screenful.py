@@ -15,7 +15,7 @@ import pytest
 
 from tests.commands import check_line
 from tests.tables.cases import as_csv
-from toporo.cli.common import print_table, tell
+from toporo.cli.terminal import print_table, tell
 
 Run = Callable[..., Any]
 NAMES = [f"county {place}" for place in range(40)]
@@ -50,7 +50,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-FIT = ("fit", "t.csv", "--target", "y", "--group", "county", "--graph", "e.csv", "--penalty", "1", "--out", "m")
+FIT = ("fit", "t.csv", "--target", "y", "--group", "county", "--graph", "e.csv", "--set", "penalty=1", "--out", "m")
 TEST = ("--test-groups", "@far away.txt")
 
 
@@ -61,7 +61,7 @@ def test_a_fit_an_explanation_and_an_evaluation_fit_a_screen(
     for words, more in (
         ((*FIT, *TEST), ("… 143 more columns (--verbose)", "… 24 more lines (--verbose)")),
         (("explain", "m"), ("… 16 more lines (--verbose)",)),
-        (("evaluate", "m", "t.csv", "--resamples", "20"), ("… 31 more groups (--verbose)",)),
+        (("evaluate", "m", "t.csv", "--set", "resamples=20"), ("… 31 more groups (--verbose)",)),
     ):
         short = bare(toporo(*words).out)
         whole = bare(toporo(*words, "--verbose", *["--overwrite"] * (words[0] == "fit")).out)

@@ -20,7 +20,8 @@ import pytest
 import typer
 
 from tests.tables.cases import RIVER, as_csv, river
-from toporo.cli.common import interruptible, plain_warnings, say
+from toporo.cli.running import interruptible, plain_warnings
+from toporo.cli.terminal import say
 from toporo.progress import Bar
 from toporo.text import printable
 
@@ -50,23 +51,23 @@ for words in json.loads(open(sys.argv[1], encoding="utf-8").read()):
     except SystemExit as end:
         print("exit", end.code, flush=True)
 """
-FIT = ("--target", "y", "--group", EVIL["station"], "--penalty", "1")
+FIT = ("--target", "y", "--group", EVIL["station"], "--set", "penalty=1")
 LINES = [
     ["fit", FILE, *FIT, "--graph", GRAPH, "--test-groups", EVIL["mouth"], "--out", MODEL],
     ["fit", FILE, *FIT, "--out", "j", "--json"],
-    ["explain", MODEL, "--out", "e\x1b.csv", "--plot", "e\x1b.svg"],
+    ["explain", MODEL, "--out", "e\x1b.csv", "--out", "e\x1b.svg"],
     ["explain", MODEL, "--json"],
-    ["evaluate", MODEL, FILE, "--against", "j", "--resamples", "20"],
-    ["evaluate", MODEL, FILE, "--resamples", "20", "--json"],
+    ["evaluate", MODEL, FILE, "--against", "j", "--set", "resamples=20"],
+    ["evaluate", MODEL, FILE, "--set", "resamples=20", "--json"],
     ["predict", MODEL, FILE],
     ["predict", MODEL, FILE, "--keep", f"{EVIL['station']},bed,{EVIL['x']}"],
     ["predict", MODEL, FILE, "--json"],
     ["predict", MODEL, FILE, "--out", "p\x1b.csv"],
-    ["report", MODEL, FILE, "--resamples", "20", "--out", "r\x1b.html"],
+    ["report", MODEL, FILE, "--set", "resamples=20", "--out", "r\x1b.html"],
     ["report", MODEL, "--out", "r.html", "--json"],
-    ["topology", FILE, "--group", EVIL["station"], "--exclude", "y", "--resamples", "2", "--plot", "t.svg"],
+    ["topology", FILE, "--group", EVIL["station"], "--exclude", "y", "--set", "resamples=2", "--out", "t.svg"],
     ["topology", FILE, "--group", EVIL["station"], "--exclude", "y", "--json"],
-    ["doctor", FILE, "--group", EVIL["station"], "--target", "y", "--out", "d\x9b.html", "--plot", "d.svg"],
+    ["doctor", FILE, "--group", EVIL["station"], "--target", "y", "--out", "d\x9b.html", "--out", "d.svg"],
     ["data", "list", "--data", "no\x1b[2J"],
     ["data", "table", "tpt48", "--data", "no\x1b[2J", "--out", "o.csv"],
     # mistakes: in what is given, and in how it is typed
@@ -75,12 +76,12 @@ LINES = [
     ["predict", "none\x1b[2J", FILE],
     ["reproduce", "b\x1b[2J\u202e"],
     ["predict", MODEL, FILE, "--keep", "k\u202e"],
-    ["explain", MODEL, "--plot", "p\x1b[2J.\x9bgif"],
+    ["explain", MODEL, "--out", "p\x1b[2J.\x9bgif"],
     ["fit", FILE, "--wrong\x1b[2J"],
     ["no\x1b[2Jcommand\u202e"],
     ["--no\x9boption"],
-    ["fit", FILE, *FIT, "--out", "n", "--penalty", "p\x1b[2J"],
-    ["fit", FILE, *FIT, "--out", "n", "--method", "m\u202e\x9b"],
+    ["fit", FILE, *FIT, "--out", "n", "--set", "penalty=p\x1b[2J"],
+    ["fit", FILE, *FIT, "--out", "n", "--set", "method=m\u202e\x9b"],
     ["fit", FILE, *FIT, "--out", "n", "--delimiter", "\x1b\x9b"],
 ]
 

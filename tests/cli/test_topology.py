@@ -22,7 +22,7 @@ from toporo.topology import CUTS, GroupGraph, diffusion_emd
 #: Along a line, in an order that no sorting gives.
 CHAIN = ["delta", "alpha", "charlie", "bravo"]
 LINKS = {frozenset(pair) for pair in pairwise(CHAIN)}
-QUICK = ("--resamples", "3")
+QUICK = ("--set", "resamples=3")
 
 
 Run = Callable[..., Done]
@@ -100,8 +100,7 @@ def test_a_real_process_reads_standard_input_and_prints_json(toporo: Run, table:
 def test_all_files_are_written_and_the_same_at_every_run(run: Run, table: str) -> None:
     def once(name: str) -> tuple[str, list[bytes]]:
         files = [f"{name}.json", f"{name}.csv", f"{name}.svg"]
-        outputs = zip(("--out", "--distances", "--plot"), files, strict=True)
-        done = run("t.csv", "--group", "site", *QUICK, *(word for pair in outputs for word in pair))
+        done = run("t.csv", "--group", "site", *QUICK, *(word for file in files for word in ("--out", file)))
         assert done.code == 0, done.err
         for file in files:
             assert file in done.out
@@ -118,15 +117,28 @@ def test_all_files_are_written_and_the_same_at_every_run(run: Run, table: str) -
 
 @pytest.mark.parametrize(("suffix", "head"), [("png", b"\x89PNG"), ("PDF", b"%PDF")])
 def test_other_kinds_of_pictures(run: Run, table: str, suffix: str, head: bytes) -> None:
-    done = run("t.csv", "--group", "site", "--resamples", 0, "--plot", f"p.{suffix}")
+    done = run("t.csv", "--group", "site", "--set", "resamples=0", "--out", f"p.{suffix}")
     assert done.code == 0, done.err
     assert Path(f"p.{suffix}").read_bytes().startswith(head)
     assert "stability" not in done.out
-    assert "Stability was not measured: --resamples 20 does that." in done.out
+    assert "Stability was not measured: --set resamples=20 does that." in done.out
 
 
 def test_distances_are_a_matrix_with_names(run: Run, table: str) -> None:
-    run("t.csv", "--group", "site", "--exclude", "id", "--no-scale", "--resamples", 0, "--distances", "d.csv", "--json")
+    run(
+        "t.csv",
+        "--group",
+        "site",
+        "--exclude",
+        "id",
+        "--set",
+        "scale=false",
+        "--set",
+        "resamples=0",
+        "--out",
+        "d.csv",
+        "--json",
+    )
     with Path("d.csv").open(newline="") as stream:
         head, *body = csv.reader(stream)
     assert head == ["group", *sorted(CHAIN)]
@@ -154,43 +166,44 @@ def test_two_groups_give_json_that_every_reader_takes(run: Run) -> None:
 
 
 def test_test_groups_are_spanned_and_on_record(run: Run, table: str) -> None:
-    done = run(
-        "t.csv", "--group", "site", "--exclude", "id", "--test-groups", "bravo, alpha", *QUICK, "--plot", "p.svg"
-    )
+    done = run("t.csv", "--group", "site", "--exclude", "id", "--test-groups", "bravo, alpha", *QUICK, "--out", "p.svg")
     assert done.code == 0, done.err
     assert edges(done.out) == LINKS
     assert "bravo (test)" in done.out
     assert "charlie (test)" not in done.out
     assert "Inputs of the test groups were seen: 'bravo', 'alpha'." in done.out
-    with_test = run("t.csv", "--group", "site", "--test-groups", "bravo", "--json", "--resamples", 0).out
+    with_test = run("t.csv", "--group", "site", "--test-groups", "bravo", "--json", "--set", "resamples=0").out
     assert GroupGraph.from_json(with_test).origin.saw_test_inputs is True
 
 
 def test_units_do_not_matter_unless_told_so(run: Run, tmp_path: Path) -> None:
     def lengths(unit: float, *more: str) -> dict[object, float]:
         write(tmp_path / "u.csv", unit=unit)
-        done = run("u.csv", "--group", "site", "--exclude", "id", "--resamples", 0, "--json", *more)
+        done = run("u.csv", "--group", "site", "--exclude", "id", "--set", "resamples=0", "--json", *more)
         return dict(GroupGraph.from_json(done.out).edges)
 
     plain, metres = lengths(1.0), lengths(1000.0)
     assert set(plain) == set(metres)
     assert metres == pytest.approx(plain, rel=1e-6)
-    assert lengths(1000.0, "--no-scale") != pytest.approx(plain, rel=1e-2)
+    assert lengths(1000.0, "--set", "scale=false") != pytest.approx(plain, rel=1e-2)
 
 
 @pytest.mark.parametrize(
     ("options", "details"),
     [
-        (("--kernel", "knn", "--neighbors", 5), {"kernel": "knn", "neighbors": 5}),
-        (("--sigma", "0.7", "--scales", 4, "--alpha", 0.25), {"sigma_value": 0.7, "scales": 4, "alpha": 0.25}),
-        (("--sigma", "median"), {"sigma": "median"}),
-        (("--cut", "percentile", "--percentile", 90), {"cut": "percentile", "percentile": 90.0}),
-        (("--cut", "knn", "--nearest-groups", 2), {"cut": "knn", "nearest_groups": 2}),
-        (("--device", "cpu"), {"device": "cpu"}),
+        (("--set", "kernel=knn", "--set", "neighbors=5"), {"kernel": "knn", "neighbors": 5}),
+        (
+            ("--set", "sigma=0.7", "--set", "scales=4", "--set", "alpha=0.25"),
+            {"sigma_value": 0.7, "scales": 4, "alpha": 0.25},
+        ),
+        (("--set", "sigma=median"), {"sigma": "median"}),
+        (("--cut", "percentile", "--set", "percentile=90"), {"cut": "percentile", "percentile": 90.0}),
+        (("--cut", "knn", "--set", "nearest_groups=2"), {"cut": "knn", "nearest_groups": 2}),
+        (("--set", "device=cpu"), {"device": "cpu"}),
     ],
 )
 def test_settings_arrive(run: Run, table: str, options: tuple[object, ...], details: dict[str, object]) -> None:
-    done = run("t.csv", "--group", "site", "--exclude", "id", "--resamples", 0, "--json", *options)
+    done = run("t.csv", "--group", "site", "--exclude", "id", "--set", "resamples=0", "--json", *options)
     assert done.code == 0, done.err
     found = GroupGraph.from_json(done.out).origin.details
     assert {key: found[key] for key in details} == details
@@ -198,7 +211,7 @@ def test_settings_arrive(run: Run, table: str, options: tuple[object, ...], deta
 
 def test_the_seed_arrives(run: Run, table: str) -> None:
     def contrast(seed: int) -> float:
-        done = run("t.csv", "--group", "site", "--exclude", "id", *QUICK, "--json", "--seed", seed)
+        done = run("t.csv", "--group", "site", "--exclude", "id", *QUICK, "--json", "--set", f"seed={seed}")
         return float(GroupGraph.from_json(done.out).origin.details["contrast"])
 
     assert contrast(1) == contrast(1) != contrast(2)
@@ -218,13 +231,11 @@ def test_parquet_and_feather_give_what_csv_gives(run: Run, table: str) -> None:
     read = arrow_csv.read_csv("t.csv")
     parquet.write_table(read, "t.parquet")
     feather.write_feather(read, "t.feather")
-    options = ("--group", "site", "--exclude", "id", "--resamples", 0, "--json")
+    options = ("--group", "site", "--exclude", "id", "--set", "resamples=0", "--json")
     printed = {suffix: run(f"t.{suffix}", *options) for suffix in ("csv", "parquet", "feather")}
     assert printed["csv"].out
     assert printed["csv"].out == printed["parquet"].out == printed["feather"].out
     assert printed["csv"].err == printed["parquet"].err == printed["feather"].err
-    done = run("t.parquet", *options, "--out", "t.parquet")
-    assert "--out t.parquet is the table itself" in done.err
 
 
 def test_a_delimiter_by_name_and_names_with_commas(run: Run, table: str) -> None:
@@ -245,8 +256,19 @@ def test_warnings_are_plain_lines(run: Run) -> None:
         for x in rng.normal(size=12).tolist()
     ]
     text = "x,g\n" + "".join(f"{x!r},{name}\n" for x, name in points)
-    options = ("--kernel", "knn", "--neighbors", 3, "--cut", "percentile", "--percentile", 40, "--resamples", 0)
-    done = run("-", "--group", "g", *options, "--distances", "d.csv", stdin=text)
+    options = (
+        "--set",
+        "kernel=knn",
+        "--set",
+        "neighbors=3",
+        "--cut",
+        "percentile",
+        "--set",
+        "percentile=40",
+        "--set",
+        "resamples=0",
+    )
+    done = run("-", "--group", "g", *options, "--out", "d.csv", stdin=text)
     assert done.code == 0, done.err
     warned = [line for line in done.err.splitlines() if "warning" in line]
     assert all(line.startswith("toporo: warning: ") for line in warned)
@@ -259,7 +281,17 @@ def test_warnings_are_plain_lines(run: Run) -> None:
 def test_groups_without_an_edge_are_named(run: Run, table: str) -> None:
     """At the 40th percentile of 16 entries, 4 of them the diagonal, a single pair is left."""
     done = run(
-        "t.csv", "--group", "site", "--cut", "percentile", "--percentile", 40, "--resamples", 0, "--features", "x"
+        "t.csv",
+        "--group",
+        "site",
+        "--cut",
+        "percentile",
+        "--set",
+        "percentile=40",
+        "--set",
+        "resamples=0",
+        "--features",
+        "x",
     )
     ((a, b),) = [tuple(pair) for pair in edges(done.out)]
     lone = sorted(set(CHAIN) - {a, b})
@@ -304,7 +336,7 @@ def test_text_counts_as_categories(run: Run) -> None:
 
 def test_test_groups_come_from_a_file_too(run: Run, table: str) -> None:
     Path("test.txt").write_text("bravo\nalpha\n")
-    options = ("t.csv", "--group", "site", "--exclude", "id", "--resamples", 0, "--test-groups")
+    options = ("t.csv", "--group", "site", "--exclude", "id", "--set", "resamples=0", "--test-groups")
     from_file, typed = run(*options, "@test.txt"), run(*options, "bravo,alpha")
     assert from_file.code == 0, from_file.err
     assert from_file.out == typed.out
@@ -341,20 +373,19 @@ FEW = "x,g\n1,a\n2,b\n3,a\n4,b\n"
         (FEW, ("--group", "g"), "4 points cannot have 15 neighbours each"),
         (FEW, ("--group", "g", "--test-groups", "q"), "unknown test group 'q'. Valid names: a, b."),
         (FEW, ("--group", "g", "--test-groups", "a,b"), "every group is a test group"),
-        (FEW, ("--group", "g", "--device", "abacus"), "unknown device 'abacus'"),
-        (FEW, ("--group", "g", "--memory-limit", "much"), "memory_limit is 'much'"),
-        (None, ("x.csv", "--group", "g", "--plot", "p.gif"), "--plot p.gif: expected a name that ends in .png"),
+        (FEW, ("--group", "g", "--set", "device=abacus"), "unknown device 'abacus'"),
+        (None, ("x.csv", "--group", "g", "--out", "p.gif"), "--out p.gif: expected a name that ends in .json, .csv, "),
         (None, ("x.csv", "--group", "g", "--out", "no/g.json"), "--out no/g.json: there is no folder no"),
-        (None, ("x.csv", "--group", "g", "--distances", "."), "--distances .: that is not a plain file"),
+        (None, ("x.csv", "--group", "g", "--out", "."), "--out .: expected a name that ends in .json, .csv, "),
         (None, ("x.csv", "--group", "g", "--out", "./x.csv"), "--out x.csv is the table itself"),
-        (None, ("x.csv", "--group", "g", "--out", "o", "--distances", "o"), "--distances o is --out"),
+        (None, ("x.csv", "--group", "g", "-o", "o.csv", "-o", "p.csv"), "the distances goes to o.csv already"),
     ],
 )  # fmt: skip
 def test_a_users_mistake_is_one_message_and_nothing_is_written(
     run: Run, text: str | None, arguments: tuple[str, ...], message: str
 ) -> None:
     """Those about outputs name a table that is not there: they come before it is even opened."""
-    outputs = ("--out", "g.json", "--distances", "d.csv") if text is not None else ()
+    outputs = ("--out", "g.json", "--out", "d.csv") if text is not None else ()
     source = ("-",) if text is not None else ()
     done = run(*source, *arguments, *outputs, stdin=text or "")
     assert done.code == 1
@@ -383,12 +414,13 @@ def test_a_folder_that_may_not_be_written(run: Run, table: str, monkeypatch: pyt
         (),
         ("t.csv",),
         ("t.csv", "--group", "site", "--cut", "scissors"),
-        ("t.csv", "--group", "site", "--kernel", "maize"),
-        ("t.csv", "--group", "site", "--sigma", "-1"),
-        ("t.csv", "--group", "site", "--sigma", "nan"),
-        ("t.csv", "--group", "site", "--percentile", "0"),
-        ("t.csv", "--group", "site", "--resamples", "1"),
-        ("t.csv", "--group", "site", "--seed", "-1"),
+        ("t.csv", "--group", "site", "--set", "kernel=maize"),
+        ("t.csv", "--group", "site", "--memory-limit", "much"),
+        ("t.csv", "--group", "site", "--set", "sigma=-1"),
+        ("t.csv", "--group", "site", "--set", "sigma=nan"),
+        ("t.csv", "--group", "site", "--set", "percentile=0"),
+        ("t.csv", "--group", "site", "--set", "resamples=1"),
+        ("t.csv", "--group", "site", "--set", "seed=-1"),
         ("t.csv", "--group", "site", "--delimiter", "::"),
         ("t.csv", "--group", "site", "--features", "x,,y"),
     ],
@@ -415,9 +447,10 @@ def test_the_help_page_names_every_option(run: Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "120")
     page = run("--help").out
     for option in (
-        "--group", "--features", "--exclude", "--test-groups", "--delimiter", "--no-scale", "--drop-rows", "--cut",
-        "--nearest-groups", "--percentile", "--resamples", "--seed", "--kernel", "--neighbors", "--sigma", "--scales",
-        "--alpha", "--device", "--memory-limit", "--out", "--plot", "--distances", "--json",
+        "--group", "--features", "--exclude", "--test-groups", "--delimiter", "--drop-rows", "--cut", "--set",
+        "scale (true)", "nearest_groups", "percentile (80.0)", "resamples", "seed (0)", "kernel (auto)",
+        "neighbors (15)",
+        "sigma (knn)", "scales (10)", "alpha (0.5)", "device (auto)", "--memory-limit", "--out", "--json",
     ):  # fmt: skip
         assert option in page
     assert "Example: toporo topology sales.csv" in page

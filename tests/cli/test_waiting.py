@@ -21,7 +21,8 @@ from tests.commands import leaves, options_of
 from tests.tables.cases import NEW, STREAM, as_csv, river
 from tests.tables.cases import STATIONS as NAMES
 from toporo import progress
-from toporo.cli.common import say, tell, use_utf8, working
+from toporo.cli.running import use_utf8, working
+from toporo.cli.terminal import say, tell
 
 Run = Callable[..., Any]
 OF_TABLE = ("t.csv", "--group", "station", "--target", "y")
@@ -29,20 +30,21 @@ TEST = ("--graph", "e.csv", "--test-groups", ",".join(NEW))
 #: By command: what it shows while it works, and what is to be typed.
 LINES: dict[str, tuple[str, ...]] = {
     "examining": ("doctor", *OF_TABLE, *TEST),
-    "choosing the penalty": ("fit", *OF_TABLE, *TEST, "--fast", "--out", "linear"),
+    "choosing the penalty": ("fit", *OF_TABLE, *TEST, "--model", "linear", "--out", "linear"),
     "searching for variances": ("fit", *OF_TABLE, *TEST, "--model", "kriged", "--out", "kriged"),
-    "training the network": ("fit", *OF_TABLE, *TEST, "--model", "mlp", "--epochs", "40", "--out", "mlp"),
-    "resampling": ("topology", *OF_TABLE, "--resamples", "3"),
+    "training the network": ("fit", *OF_TABLE, *TEST, "--model", "mlp", "--set", "epochs=40", "--out", "mlp"),
+    "resampling": ("topology", *OF_TABLE, "--set", "resamples=3"),
     "resampling rows": ("evaluate", "linear", "t.csv"),
     "predicting": ("predict", "linear", "t.csv", "--out", "p.csv"),
-    "comparing: linear": ("compare", *OF_TABLE, *TEST, "--fast", "--folds", "2"),
+    "comparing: linear": ("compare", *OF_TABLE, *TEST, "--fast", "--set", "folds=2"),
     "writing the page": ("report", "linear", "--out", "r.html"),
 }
 #: Runs command lines one after the other in one process, with bars that appear at once.
 DRIVER = """
 import json, sys, time
 from toporo import progress
-from toporo.cli.common import say, tell, use_utf8, working
+from toporo.cli.running import use_utf8, working
+from toporo.cli.terminal import say, tell
 from toporo.cli import main
 progress.PATIENCE = progress.LOOK_EVERY = 0.001
 for words in json.loads(sys.argv[1]):

@@ -194,7 +194,7 @@ def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
             ("dg15", "--search", "--methods", "sd"),
             "sd cannot be searched, without a grid of settings; expected some of erm, iw-erm",
         ),
-        (("dg15", "--search", "--steps", "5"), "--search is for dg15, dg60 and tpt48"),
+        (("dg15", "--search", "--set", "steps=5"), "--search is for dg15, dg60 and tpt48"),
         (("dg15", "--search", "--show", "nowhere.json"), "no results in ."),
         (("dg60", "--search", "--show", "search.json"), "has a search of dg15"),
         (("dg15", "--search", "--show", "other.json"), "is not a search of toporo"),

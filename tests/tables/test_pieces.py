@@ -462,7 +462,7 @@ def test_memory_does_not_follow_the_rows(models: dict[bool, TableModel], tmp_pat
         folder.mkdir()
         for number in range(int(folder.name)):
             parquet.write_table(table, folder / f"{number:02}.parquet")
-    more = ["--out", tmp_path / "out.parquet"] if command == "predict" else ["--quiet", "--resamples", "20"]
+    more = ["--out", tmp_path / "out.parquet"] if command == "predict" else ["--quiet", "--set", "resamples=20"]
     done = subprocess.run(
         [sys.executable, "-c", PEAKS, command, tmp_path / "model", "--memory-limit", "2GiB", *more, *folders],
         capture_output=True, text=True, check=True,

@@ -20,7 +20,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 
-from toporo.cli.common import graph_figure
+from toporo.cli.outputs import graph_figure
 from toporo.errors import GroupMismatchError
 from toporo.topology import GroupGraph
 from toporo.topology.draw import OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout

@@ -13,17 +13,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from toporo.cli.common import (
+from toporo.cli.options import Flags, takes_flags
+from toporo.cli.running import (
     COMMANDS,
     USER_ERROR,
     interruptible,
     log_on_stderr,
     plain_warnings,
     printable_usage,
-    say,
     terminable,
     use_utf8,
 )
+from toporo.cli.terminal import say
 from toporo.errors import TopoRoError, warn
 from toporo.version import __version__
 
@@ -115,8 +116,10 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
+@takes_flags(memory_limit=True)
 def _root(
-    version: Annotated[
+    flags: Flags,  # commands find them in the context
+    version: Annotated[  # its callback does the work
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.", metavar="")
     ] = False,
 ) -> None:

@@ -6,73 +6,46 @@ import importlib
 import inspect
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.common import (
-    Categorical,
-    DataFile,
-    Delimiter,
-    DropRows,
-    Exclude,
-    Features,
-    GroupColumn,
-    Quiet,
-    TargetColumn,
-    WeightColumn,
-    check_writable,
-    columns_asked,
-    data_source,
-    names_or_file,
-    option,
-    print_table,
-    register,
-    say,
-    say_data,
-    seconds,
-    tell,
-    working,
-)
-from toporo.cli.fit import TaskName
+from toporo.cli.options import DataFile, Delimiter, Flags, data_source, option, out_option, seconds, takes_flags
+from toporo.cli.outputs import PAGES, outputs
+from toporo.cli.roles import takes_roles
+from toporo.cli.running import register, working
+from toporo.cli.settings import setting, takes_settings
+from toporo.cli.terminal import print_table, say, say_data, tell
 from toporo.errors import SettingError, closest, listed
 from toporo.files import write_text
 from toporo.tables import Contest, compare_models
+from toporo.tables.roles import Roles
 from toporo.text import many
 
-_DATA, _TOPOLOGY, _MODELS, _OUTPUT = "Data", "Topology", "Models", "Output"
+_MODELS = "Models"
+#: What ``--out`` writes, by suffix.
+KINDS = {"page": PAGES, "table": ("csv",)}
+
+
+@dataclass(frozen=True)
+class CompareSettings:
+    """Expert settings of ``toporo compare``."""
+
+    folds: int = setting(4, "regions to hold out in turn", least=2)
+    seed: int = setting(0, "of regions, models and intervals", least=0)
 
 
 @register("compare")
+@takes_flags()
+@takes_roles()
+@takes_settings(CompareSettings)
 def compare(
     data: DataFile,
-    target: TargetColumn,
-    group: GroupColumn,
-    task: TaskName = "auto",
-    features: Features = None,
-    exclude: Exclude = None,
-    categorical: Categorical = None,
-    weight: WeightColumn = None,
+    roles: Roles,
+    settings: dict[str, Any],
     delimiter: Delimiter = ",",
-    drop_rows: DropRows = False,
-    graph: Annotated[
-        str | None,
-        option(
-            "Which groups touch: lines NY,PA, and HI alone if it touches nobody; or JSON of toporo topology. "
-            "learn: learn it from the features.",
-            _TOPOLOGY,
-            metavar="FILE",
-        ),
-    ] = None,
-    test_groups: Annotated[
-        str | None,
-        option(
-            "Groups that are not trained on; models are judged there too, where the table has targets of them.",
-            _TOPOLOGY,
-            metavar="NAMES",
-        ),
-    ] = None,
     estimators: Annotated[
         list[str] | None,
         option(
@@ -92,14 +65,11 @@ def compare(
             metavar="TIME",
         ),
     ] = None,
-    folds: Annotated[int, option("Regions to hold out in turn.", _MODELS, min=2, metavar="N")] = 4,
-    seed: Annotated[int, option("Of regions, models and intervals.", _MODELS, min=0, metavar="N")] = 0,
-    out: Annotated[Path | None, option("Write one page about it to this HTML file.", _OUTPUT, metavar="FILE")] = None,
-    table: Annotated[
-        Path | None, option("Write one line per model to this CSV file.", _OUTPUT, "--csv", metavar="FILE")
+    out: Annotated[
+        list[Path] | None, out_option("Write one page about it to an .html file, or one line per model to a .csv file.")
     ] = None,
-    as_json: Annotated[bool, option("Print everything as JSON.", _OUTPUT, "--json", metavar="")] = False,
-    quiet: Quiet = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Judge many models on regions of a table held out, beside controls and your own.
 
@@ -107,44 +77,36 @@ def compare(
     says of these: auto, each of its candidates, kriged and linear models; as
     controls a constant, all groups alike, the worst group, a uniform prior
     and a shuffled graph. Intervals of differences are paired, over groups.
+    Where the table has targets of test groups, models are judged there too.
 
     Example: toporo compare sales.csv --target y --group state --graph
     borders.csv --against-estimator my_models:forest --out compare.html
     """
-    check_writable(data, {"--out": out, "--csv": table}, endings={"--out": ("html", "htm"), "--csv": ("csv",)})
+    files = outputs(out, KINDS, data=data)
     own = {path: _imported(path) for path in estimators or ()}
-    with working("comparing", "nothing was written", quiet=as_json or quiet):
+    with working("comparing", "nothing was written", quiet=flags.silent):
         contest = compare_models(
             data_source(data),
-            target=target,
-            group=group,
-            graph=graph,
-            test_groups=names_or_file(test_groups, "--test-groups") or [],
-            task=task,
-            **columns_asked(features, exclude, categorical),
-            weight=weight,
-            drop_rows=drop_rows,
+            **vars(roles),
             estimators=own,
             fast=fast,
             budget=budget,  # type: ignore[arg-type]  # its callback makes a number of it
-            folds=folds,
-            seed=seed,
             delimiter=delimiter,
+            **settings,
         )
-    if table is not None:
+    if (table := files.get("table")) is not None:
         write_text(table, contest.to_csv())
-    if out is not None:
+    if (page := files.get("page")) is not None:
         from toporo.pages.compare import write_comparison  # matplotlib, which most calls do without
 
-        with working("drawing the page", out, quiet=as_json or quiet):
-            write_comparison(contest, out)
-    if as_json:
+        with working("drawing the page", page, quiet=flags.silent):
+            write_comparison(contest, page)
+    if flags.json:
         say_data(json.dumps(contest.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
         _show(contest)
-    for what, path in (("page", out), ("table", table)):
-        if path is not None:
-            say(f"{what}: {path}", err=as_json)
+    for what, path in files.items():
+        say(f"{what}: {path}", err=flags.json)
 
 
 def _imported(path: str) -> Any:

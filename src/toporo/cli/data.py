@@ -10,18 +10,10 @@ from typing import Annotated
 
 import typer
 
-from toporo.cli.common import (
-    USER_ERROR,
-    Quiet,
-    check_writable,
-    completing,
-    in_help,
-    option,
-    register,
-    say,
-    say_data,
-    working,
-)
+from toporo.cli.options import Flags, completing, in_help, takes_flags
+from toporo.cli.outputs import check_writable
+from toporo.cli.running import USER_ERROR, register, working
+from toporo.cli.terminal import say, say_data
 from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.paper.base import BENCHMARKS, Benchmark, export, listed_benchmarks
@@ -29,7 +21,6 @@ from toporo.paper.loaded import data_folder, download_folder
 from toporo.progress import tracked
 from toporo.text import many
 
-_OUTPUT = "Output"
 #: Benchmarks that can be downloaded, and those that can be written as tables.
 FETCHED = [name for name, benchmark in BENCHMARKS.items() if benchmark.fetch is not None]
 TABLES = [name for name, benchmark in BENCHMARKS.items() if benchmark.table is not None]
@@ -38,28 +29,22 @@ _Folder = Annotated[
 ]
 
 
-def list_data(
-    data: _Folder = None,
-    as_json: Annotated[bool, option("Print as JSON.", _OUTPUT, "--json", metavar="")] = False,
-    quiet: Quiet = False,
-) -> None:
+@takes_flags()
+def list_data(data: _Folder = None, *, flags: Flags) -> None:
     """List the benchmarks and where each one's data would come from.
 
     Example: toporo data list
     """
-    for name, rows in groupby(_all_states(data, as_json=as_json, quiet=quiet), key=lambda row: row["name"]):
-        if not as_json:
+    for name, rows in groupby(_all_states(data, flags), key=lambda row: row["name"]):
+        if not flags.json:
             files = list(rows)
             say(f"{name:<12} {files[0]['title']}")
             for row in files:
                 say(f"{'':<12} {row['status']}: {row['file']}")
 
 
-def verify_data(
-    data: _Folder = None,
-    as_json: Annotated[bool, option("Print as JSON.", _OUTPUT, "--json", metavar="")] = False,
-    quiet: Quiet = False,
-) -> None:
+@takes_flags()
+def verify_data(data: _Folder = None, *, flags: Flags) -> None:
     """Check every benchmark file that is there against its checksum; exit 1 if one differs.
 
     A file without a published checksum is read instead. Images and radar chips
@@ -67,8 +52,8 @@ def verify_data(
 
     Example: toporo data verify --data downloads
     """
-    rows = _all_states(data, as_json=as_json, quiet=quiet)
-    if not as_json:
+    rows = _all_states(data, flags)
+    if not flags.json:
         _say_states(rows)
     bad = {row["status"].split(" (")[0] for row in rows} & {"differs", "damaged"}
     if bad:
@@ -76,6 +61,7 @@ def verify_data(
         raise typer.Exit(USER_ERROR)
 
 
+@takes_flags()
 def get_data(
     name: Annotated[
         str,
@@ -88,8 +74,8 @@ def get_data(
         typer.Option(help="Folder to put it in; made if need be.", show_default="$TOPORO_DATA, else ~/.cache/toporo"),
     ] = None,
     url: Annotated[str | None, typer.Option(help="Another place that serves the same files.")] = None,
-    as_json: Annotated[bool, option("Print what was fetched as JSON.", _OUTPUT, "--json", metavar="")] = False,
-    quiet: Quiet = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Download a benchmark's data from its publisher and check it.
 
@@ -102,10 +88,10 @@ def get_data(
         can = ", ".join(other.name for other in BENCHMARKS.values() if other.fetch is not None)
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
     folder = download_folder(data)
-    with working(f"fetching {name}", "nothing was kept", quiet=as_json or quiet):
+    with working(f"fetching {name}", "nothing was kept", quiet=flags.silent):
         benchmark.fetch(folder, url)
     rows = _file_states([benchmark], folder)
-    if as_json:
+    if flags.json:
         say_data(json.dumps(rows, indent=1))
         return
     _say_states(rows)
@@ -113,16 +99,17 @@ def get_data(
         say(f"toporo: use it with --data {folder}, or set TOPORO_DATA to that folder.", err=True)
 
 
+@takes_flags()
 def table_data(
     name: Annotated[str, typer.Argument(help=in_help("", TABLES), autocompletion=completing(TABLES))],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Write the rows to this CSV file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the rows to this CSV file.")],
     graph: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the edges to this CSV file.")] = None,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the test groups to this file, one name per line.")
     ] = None,
     data: _Folder = None,
-    as_json: Annotated[bool, option("Print what was written as JSON.", _OUTPUT, "--json", metavar="")] = False,
-    quiet: Quiet = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Write a benchmark as files like those of one's own data, to try the other commands on.
 
@@ -131,13 +118,13 @@ def table_data(
     """
     files = {"--out": out, "--graph": graph, "--test": test}
     check_writable("-", files)
-    with working(f"reading {name}", "nothing was written", quiet=as_json or quiet):
+    with working(f"reading {name}", "nothing was written", quiet=flags.silent):
         exported = export(name, data)
     for path, text in zip(files.values(), (exported.table, exported.edges, exported.test), strict=True):
         if path is not None:
             write_text(path, text)
     written = {flag.removeprefix("--"): str(path) for flag, path in files.items() if path is not None}
-    if as_json:
+    if flags.json:
         say_data(json.dumps(written | {"group": exported.group, "target": exported.target}, indent=1))
         return
     rows, edges, groups = (text.count("\n") for text in (exported.table, exported.edges, exported.test))
@@ -148,12 +135,12 @@ def table_data(
         say(f"{many(groups, 'test group')}: {test}")
 
 
-def _all_states(data: Path | None, *, as_json: bool, quiet: bool) -> list[dict[str, str]]:
+def _all_states(data: Path | None, flags: Flags) -> list[dict[str, str]]:
     """Return the files of every benchmark with their states; print them as JSON if asked."""
-    with working("looking at files", "", quiet=as_json or quiet):
+    with working("looking at files", "", quiet=flags.silent):
         benchmarks = tracked(listed_benchmarks(), lambda benchmark: f"looking at {benchmark.name}")
         rows = _file_states(benchmarks, data_folder(data))
-    if as_json:
+    if flags.json:
         say_data(json.dumps(rows, indent=1))
     return rows
 

@@ -5,44 +5,26 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated
+from typing import Annotated, Any
 
+import typer
 from rich.text import Text
 
-from toporo.cli.common import (
-    PICTURES,
-    WHOLE_WORDS,
-    Categorical,
-    DataFile,
-    Delimiter,
-    Exclude,
-    Features,
-    GroupColumn,
-    Quiet,
-    Verbose,
-    check_writable,
-    columns_asked,
-    completing_columns,
-    data_source,
-    names_or_file,
-    option,
-    print_table,
-    register,
-    say,
-    say_data,
-    say_more,
-    working,
-    write_picture,
-)
-from toporo.cli.fit import TaskName
+from toporo.cli.options import DataFile, Delimiter, Flags, data_source, out_option, takes_flags
+from toporo.cli.outputs import PAGES, PICTURES, outputs, write_picture
+from toporo.cli.roles import takes_roles
+from toporo.cli.running import register, working
+from toporo.cli.settings import setting, takes_settings
+from toporo.cli.terminal import WHOLE_WORDS, print_table, say, say_data, say_more
 from toporo.doctor import SEVERITIES, Diagnosis, examine
 from toporo.doctor.diagnose import TEST_GROUPS
 from toporo.doctor.results import first_step, flag, group_table, percent, shifts_in_words
 from toporo.errors import DataError
 from toporo.progress import make_console
+from toporo.tables.roles import Roles
 from toporo.text import many, number
 
 #: Groups shown on the terminal; --verbose, --out and --json have all.
@@ -51,43 +33,33 @@ SHOWN = 8
 WIDTH = 100
 #: How each severity looks on a terminal.
 LOOKS = {"serious": "bold red", "risky": "bold yellow", "note": "bold blue"}
+#: What ``--out`` writes, by suffix.
+KINDS = {"report": PAGES, "picture": tuple(PICTURES)}
 
 
-_DATA, _TOPOLOGY, _OUTPUT = "Data", "Topology", "Output"
+@dataclass(frozen=True)
+class DoctorSettings:
+    """Expert settings of ``toporo doctor``."""
+
+    seed: int = setting(0, "of the sample that distances are measured on, folds and resamples", least=0)
 
 
 @register("doctor")
+@takes_flags()
+@takes_roles(optional=["target"], without=["drop_rows"])
+@takes_settings(DoctorSettings)
 def doctor(
     data: DataFile,
-    group: GroupColumn,
-    target: Annotated[
-        str | None, option("Column to predict.", _DATA, metavar="COLUMN", autocompletion=completing_columns)
-    ] = None,
-    task: TaskName = "auto",
-    features: Features = None,
-    exclude: Exclude = None,
-    categorical: Categorical = None,
+    roles: Roles,
+    settings: dict[str, Any],
+    ctx: typer.Context,
     delimiter: Delimiter = ",",
-    graph: Annotated[
-        str | None,
-        option(
-            "Which groups touch: lines NY,PA, and HI alone if it touches nobody; or JSON of toporo topology.",
-            _TOPOLOGY,
-            metavar="FILE",
-        ),
+    out: Annotated[
+        list[Path] | None,
+        out_option("Write everything to an .html file, or draw the distances between groups: .png, .svg or .pdf."),
     ] = None,
-    test_groups: Annotated[
-        str | None,
-        option("Groups not to train on, e.g. a,b or @FILE with one name per line.", _TOPOLOGY, metavar="NAMES"),
-    ] = None,
-    seed: Annotated[int, option("Of the sample that distances are measured on.", _DATA, min=0, metavar="N")] = 0,
-    out: Annotated[Path | None, option("Write everything to this HTML file.", _OUTPUT, metavar="FILE")] = None,
-    plot: Annotated[
-        Path | None, option("Draw the distances between groups: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")
-    ] = None,
-    as_json: Annotated[bool, option("Print the findings as JSON.", _OUTPUT, "--json", metavar="")] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Say what is wrong or risky about a table before training on it.
 
@@ -99,34 +71,28 @@ def doctor(
 
     Example: toporo doctor sales.csv --group state --target y --out doctor.html
     """
-    check_writable(data, {"--out": out, "--plot": plot}, endings={"--out": ("html", "htm"), "--plot": PICTURES})
-    with working("examining", "nothing was written", quiet=as_json or quiet):
-        diagnosis = examine(
-            data_source(data),
-            group=group,
-            target=target,
-            graph=graph,
-            test_groups=names_or_file(test_groups, "--test-groups") or [],
-            task=task,
-            **columns_asked(features, exclude, categorical),
-            delimiter=delimiter,
-            seed=seed,
-        )
-    if test_groups is not None:  # as it was typed
-        command, typed = diagnosis.facts["next"], f"--test-groups {shlex.quote(test_groups)}"
-        for written in (flag("--test-groups", diagnosis.facts["test_groups"]), f"--test-groups @{TEST_GROUPS}"):
-            command = command.replace(written, typed)
-        diagnosis = replace(diagnosis, facts={**diagnosis.facts, "next": command})
-    if plot is not None or out is not None:
-        with working("drawing", "not everything was written", quiet=as_json or quiet):
-            _draw(diagnosis, plot, out)
-    if as_json:
+    files = outputs(out, KINDS, data=data)
+    with working("examining", "nothing was written", quiet=flags.silent):
+        diagnosis = examine(data_source(data), **vars(roles), delimiter=delimiter, **settings)
+    if (typed := ctx.params["test_groups"]) is not None:
+        diagnosis = _as_typed(diagnosis, f"--test-groups {shlex.quote(typed)}")
+    if files:
+        with working("drawing", "not everything was written", quiet=flags.silent):
+            _draw(diagnosis, files.get("picture"), files.get("report"))
+    if flags.json:
         say_data(json.dumps(diagnosis.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _show(diagnosis, verbose)
-    for what, path in (("report", out), ("picture", plot)):
-        if path is not None:
-            say(f"{what}: {path}", err=True)
+        _show(diagnosis, flags.verbose)
+    for what, path in files.items():
+        say(f"{what}: {path}", err=True)
+
+
+def _as_typed(diagnosis: Diagnosis, typed: str) -> Diagnosis:
+    """Return the diagnosis with the test groups of the next command as they were typed."""
+    command = diagnosis.facts["next"]
+    for written in (flag("--test-groups", diagnosis.facts["test_groups"]), f"--test-groups @{TEST_GROUPS}"):
+        command = command.replace(written, typed)
+    return replace(diagnosis, facts={**diagnosis.facts, "next": command})
 
 
 def _draw(diagnosis: Diagnosis, plot: Path | None, out: Path | None) -> None:
@@ -136,7 +102,7 @@ def _draw(diagnosis: Diagnosis, plot: Path | None, out: Path | None) -> None:
     if plot is not None:
         if diagnosis.distances is None:
             why = diagnosis.facts["not_measured"].get("distances", "they were not measured")
-            raise DataError(f"--plot {plot}: there are no distances to draw: {why}. Leave the option out.")
+            raise DataError(f"--out {plot}: there are no distances to draw: {why}. Leave the option out.")
         distances = diagnosis.distances
         write_picture(plot, lambda: distance_map(distances, diagnosis.facts["test_groups"]))
     if out is not None:

@@ -5,31 +5,29 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.common import (
+from toporo.cli.options import (
+    Against,
     DataFile,
     Delimiter,
     DropUnknown,
-    MemoryLimit,
+    Engine,
+    Flags,
     ModelFolder,
-    Quiet,
-    Verbose,
-    check_writable,
+    Unseen,
     data_source,
-    engine_option,
-    option,
-    print_table,
-    refuse_inside,
-    register,
-    say,
-    say_data,
-    tell,
-    working,
+    out_option,
+    takes_flags,
 )
+from toporo.cli.outputs import outputs
+from toporo.cli.running import register, working
+from toporo.cli.settings import setting, takes_settings
+from toporo.cli.terminal import print_table, say, say_data, tell
 from toporo.cluster import LOCAL, check_engine
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.files import write_text
@@ -43,31 +41,32 @@ from toporo.text import hops_text, many, number
 SHOWN = 10
 #: The mean that comes first where some groups were trained on and others were not.
 UNSEEN = "mean over groups not trained on"
-_DATA, _OUTPUT = "Data", "Output"
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """Expert settings of ``toporo evaluate``."""
+
+    resamples: int = setting(1000, "of the bootstrap", least=20)
+    level: float = setting(0.95, "of the intervals", least=0.5, most=0.999)
+    seed: int = setting(0, "of the bootstrap", least=0)
 
 
 @register("evaluate")
+@takes_flags(memory_limit=True)
+@takes_settings(EvaluationSettings)
 def evaluate(
     model: ModelFolder,
     data: DataFile,
+    settings: dict[str, Any],
     delimiter: Delimiter = ",",
-    unseen: Annotated[
-        bool, option("Only groups that the model was not trained on.", _DATA, "--unseen", metavar="")
-    ] = False,
+    unseen: Unseen = False,
     drop_rows: DropUnknown = False,
-    against: Annotated[
-        Path | None,
-        option("Another model of the same target, to compare with: a control, say.", _DATA, metavar="FOLDER"),
-    ] = None,
-    resamples: Annotated[int, option("Of the bootstrap.", _DATA, min=20, metavar="N")] = 1000,
-    level: Annotated[float, option("Of the intervals.", _DATA, min=0.5, max=0.999, metavar="LEVEL")] = 0.95,
-    seed: Annotated[int, option("Of the bootstrap.", _DATA, min=0, metavar="N")] = 0,
-    memory_limit: MemoryLimit = None,
-    engine: Annotated[str, engine_option(_DATA)] = LOCAL,
-    out: Annotated[Path | None, option("Write one line per group to this CSV file.", _OUTPUT, metavar="FILE")] = None,
-    as_json: Annotated[bool, option("Print everything as JSON.", _OUTPUT, "--json", metavar="")] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    against: Against = None,
+    engine: Engine = LOCAL,
+    out: Annotated[list[Path] | None, out_option("Write one line per group to this .csv file.")] = None,
+    *,
+    flags: Flags,
 ) -> None:
     """Judge a model by group, the worst first, and by how far a group is from those trained on.
 
@@ -85,33 +84,31 @@ def evaluate(
     """
     if against is not None and data == "-":
         raise typer.BadParameter("standard input can be read once: with --against, give a file.")
-    check_writable(data, {"--out": out})
-    for folder in (model, against) if against is not None else (model,):
-        refuse_inside(folder, {"--out": out})
+    folders = [model] if against is None else [model, against]
+    files = outputs(out, {"by group": ("csv",)}, data=data, models=folders)
     loaded = load_model(model)
     models = {str(model): loaded} | ({} if against is None else {str(against): load_control(against, loaded, model)})
-    settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
-    settings |= {"unseen": unseen, "drop_rows": drop_rows}
-    settings |= {"memory_limit": memory_limit, "engine": check_engine(engine)}
-    with working("predicting", "nothing was written", quiet=as_json or quiet):
+    settings |= {"unseen": unseen, "drop_rows": drop_rows, "delimiter": delimiter}
+    settings |= {"memory_limit": flags.memory_limit, "engine": check_engine(engine)}
+    with working("predicting", "nothing was written", quiet=flags.silent):
         judged, *others = judge(models, data, **settings)
         other = others[0] if others else None
         gain = None if other is None else compare(judged, other)  # an error here comes before anything is printed
-    if out is not None:
-        write_text(out, judged.to_csv())
-    if as_json:
+    for path in files.values():
+        write_text(path, judged.to_csv())
+    if flags.json:
         content = judged.to_dict() | (
             {} if other is None or gain is None else {"against": other.to_dict(), "gain": gain.to_dict()}
         )
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         _lead(judged, other, str(model), str(against))
-        _show(judged, verbose)
+        _show(judged, flags.verbose)
         if other is not None and gain is not None:
             _compare(judged, other, str(model), str(against))
             tell(gain.words(str(model), str(against)))
-    if out is not None:
-        say(f"by group: {out}", err=as_json)
+    for what, path in files.items():
+        say(f"{what}: {path}", err=flags.json)
 
 
 def judge(models: Mapping[str, TableModel], data: str, **settings: Any) -> list[Evaluation]:

@@ -6,48 +6,33 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-from toporo.cli.common import (
-    PICTURES,
-    ModelFolder,
-    Quiet,
-    Verbose,
-    check_writable,
-    graph_figure,
-    option,
-    refuse_inside,
-    register,
-    say,
-    say_data,
-    say_more,
-    shown_of,
-    tell,
-    working,
-    write_picture,
-)
+from toporo.cli.options import Flags, ModelFolder, out_option, takes_flags
+from toporo.cli.outputs import PICTURES, graph_figure, outputs, write_picture
+from toporo.cli.running import register, working
+from toporo.cli.terminal import say, say_data, say_more, shown_of, tell
 from toporo.estimators.explain import MOST_BELOW
 from toporo.files import write_text
 from toporo.tables.model import load_model
 
 #: Lines shown; --verbose shows all.
 SHOWN = 18
-_OUTPUT = "Output"
+#: What ``--out`` writes, by suffix.
+KINDS = {"table": ("csv",), "picture": tuple(PICTURES)}
 
 
 @register("explain")
+@takes_flags()
 def explain(
     model: ModelFolder,
-    out: Annotated[Path | None, option("Write the table to this CSV file.", _OUTPUT, metavar="FILE")] = None,
-    plot: Annotated[
-        Path | None,
-        option(
-            "Draw groups by weight (kriged: difference; auto: effect, or votes): .png, .svg or .pdf.",
-            _OUTPUT,
-            metavar="FILE",
+    out: Annotated[
+        list[Path] | None,
+        out_option(
+            "Write the table to a .csv file, or draw groups by weight (kriged: difference; auto: effect, or votes): "
+            ".png, .svg or .pdf."
         ),
     ] = None,
-    as_json: Annotated[bool, option("Print the table as JSON.", _OUTPUT, "--json", metavar="")] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Show what a model is made of: candidates by vote, groups by weight.
 
@@ -59,31 +44,29 @@ def explain(
     group, the most different first, how much the graph counts, and what would
     change without it.
 
-    Example: toporo explain model --plot weights.png
+    Example: toporo explain model --out weights.png
     """
-    check_writable("-", {"--out": out, "--plot": plot}, endings={"--plot": PICTURES})
-    refuse_inside(model, {"--out": out, "--plot": plot})
-    with working("reading the model", "not everything was written", quiet=as_json or quiet):
+    files = outputs(out, KINDS, models=[model])
+    with working("reading the model", "not everything was written", quiet=flags.silent):
         loaded = load_model(model)
         table = loaded.explain()
-        if out is not None:
-            write_text(out, table.to_csv())
-        if plot is not None:
-            write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
-    if as_json:
+        if "table" in files:
+            write_text(files["table"], table.to_csv())
+        if "picture" in files:
+            write_picture(files["picture"], lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
+    if flags.json:
         content = {**table.about, table.key: table.to_dict()} if table.about else table.to_dict()
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        most = shown_of(len(table), None if verbose else SHOWN)
+        most = shown_of(len(table), None if flags.verbose else SHOWN)
         say(table[:most].lines())
         say_more(len(table) - most, "line")
-        if below := table.below(None if verbose else MOST_BELOW):
+        if below := table.below(None if flags.verbose else MOST_BELOW):
             blank, title, *lines = below.split("\n")
             say(blank)
             tell(title)
             say("\n".join(lines))
         for note in table.notes:
             tell(note)
-    for what, path in (("table", out), ("picture", plot)):
-        if path is not None:
-            say(f"{what + ':':<10} {path}", err=as_json)
+    for what, path in files.items():
+        say(f"{what + ':':<10} {path}", err=flags.json)

@@ -3,53 +3,38 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.common import (
-    Categorical,
+from toporo.cli.options import (
+    Coordinates,
     DataFile,
     Delimiter,
-    DropRows,
-    Exclude,
-    Features,
-    GroupColumn,
-    MemoryLimit,
-    Quiet,
-    TargetColumn,
-    Verbose,
-    WeightColumn,
+    Engine,
+    Flags,
     choice,
-    columns_asked,
-    coordinates_option,
     data_source,
-    engine_option,
-    names_or_file,
     option,
-    print_table,
-    register,
-    say,
-    say_data,
-    say_more,
     seconds,
-    shown_of,
-    tell,
-    working,
+    takes_flags,
 )
+from toporo.cli.roles import takes_roles
+from toporo.cli.running import register, working
+from toporo.cli.settings import setting, takes_settings
+from toporo.cli.terminal import print_table, say, say_data, say_more, shown_of, tell
 from toporo.errors import listed
 from toporo.robust.divergences import DIVERGENCES
 from toporo.tables.fit import METHODS, MODELS, default_model, fit_table
 from toporo.tables.folder import MANIFEST, check_target
 from toporo.tables.model import TableModel
-from toporo.tables.roles import TASKS
+from toporo.tables.roles import Roles
 from toporo.text import SAW, many, number_to_json
 from toporo.topology.centrality import MEASURES
 
@@ -57,79 +42,62 @@ from toporo.topology.centrality import MEASURES
 COLUMNS, SHOWN = 10, 10
 #: Which columns come first where not all are shown.
 ROLES = ("target", "group", "weight", "left out", "feature")
-USUAL = (("prior", "auto"), ("divergence", "l2"), ("ridge", "auto"))
-PRIORS = ("auto", "uniform", *MEASURES)
+_MODEL, _OUTPUT = "Model", "Output"
 
 
-def _penalty(text: str | None) -> str | None:
-    return _auto_or_number(text, math.inf)
+@dataclass(frozen=True)
+class FitSettings:
+    """Expert settings of ``toporo fit``."""
 
-
-def _ridge(text: str | None) -> str | None:
-    return _auto_or_number(text, sys.float_info.max)
-
-
-def _auto_or_number(text: str | None, most: float) -> str | None:
-    try:
-        usable = text in (None, "auto") or 0 <= float(text or "") <= most
-    except ValueError:
-        usable = False
-    if not usable:
-        also = " (inf is one)" if math.isinf(most) else ""
-        raise typer.BadParameter(f"{text!r} is neither auto nor a number of at least 0{also}.")
-    return text
-
-
-_DATA, _TOPOLOGY, _MODEL, _OUTPUT = "Data", "Topology", "Model", "Output"
-_WEIGHTS = "Weights of groups (linear and mlp)"
-#: What is predicted; `toporo doctor` has the option too.
-TaskName = Annotated[
-    str, choice("auto: text, and numbers of which only two differ, are classes.", _DATA, TASKS, metavar="TASK")
-]
+    seed: int = setting(0, "of auto and an mlp", least=0)
+    epochs: int = setting(100, "of an mlp", least=1)
+    intervals: bool = setting(
+        False, "of an mlp, or kriged classes: up to 12 more fits, for predict --interval; others have it anyway"
+    )
+    method: str = setting(
+        "tro", "of linear and mlp: tro; group-dro: the worst group; erm: all groups alike", choices=METHODS
+    )
+    prior: str = setting(
+        "auto",
+        "of tro: harmonic with test groups, else betweenness, half of it even; uniform without a graph",
+        choices=("auto", "uniform", *MEASURES),
+    )
+    penalty: float = setting(
+        "auto",
+        "of tro: how strongly weights are held to the prior (inf is possible); auto leaves groups out to choose",
+        choices=("auto",),
+        least=0,
+    )
+    radius: float = setting(None, "of tro, instead of a penalty: how far weights may go", least=0)
+    divergence: str = setting("l2", "of tro", choices=DIVERGENCES)
+    ridge: float = setting(
+        "auto", "shrinks the coefficients; auto goes with columns over rows in effect", choices=("auto",), least=0
+    )
 
 
 @register("fit")
+@takes_flags(memory_limit=True)
+@takes_roles()
+@takes_settings(FitSettings)
 def fit(
     data: DataFile,
-    target: TargetColumn,
-    group: GroupColumn,
-    out: Annotated[Path, option("Folder to write the model to.", _OUTPUT, metavar="FOLDER")],
-    task: TaskName = "auto",
-    features: Features = None,
-    exclude: Exclude = None,
-    categorical: Categorical = None,
-    weight: WeightColumn = None,
+    roles: Roles,
+    settings: dict[str, Any],
+    out: Annotated[Path, option("Folder to write the model to.", _OUTPUT, "--out", "-o", metavar="FOLDER")],
     delimiter: Delimiter = ",",
-    drop_rows: DropRows = False,
-    memory_limit: MemoryLimit = None,
-    engine: Annotated[str, engine_option(_DATA)] = "local",
-    graph: Annotated[
-        str | None,
-        option(
-            "Which groups touch: lines NY,PA (or NY,PA,2: lengths count if kriged), and HI alone if it touches nobody; "
-            "or JSON of toporo topology. learn: learn it from the features, at 4 scales; if resamples of the rows "
-            "would give another prior, all groups have the same.",
-            _TOPOLOGY,
-            metavar="FILE",
-        ),
-    ] = None,
-    coordinates: Annotated[Path | None, coordinates_option(_TOPOLOGY)] = None,
-    test_groups: Annotated[
-        str | None,
-        option("Groups that are not trained on, e.g. a,b or @FILE with one name per line.", _TOPOLOGY, metavar="NAMES"),
-    ] = None,
+    engine: Engine = "local",
+    coordinates: Coordinates = None,
     model: Annotated[
         str | None,
         choice(
-            "auto: several, with a vote each; linear (exact), mlp, or kriged: coefficients by group that follow the "
-            "graph.",
+            "auto: several, with a vote each; trees: boosted trees alone, a control; linear (exact); mlp; or kriged: "
+            "coefficients by group that follow the graph.",
             _MODEL,
             MODELS,
             metavar="MODEL",
             show_default="auto; linear with a setting of weights",
         ),
     ] = None,
-    fast: Annotated[bool, option("The linear model alone.", _MODEL, "--fast", metavar="")] = False,
     budget: Annotated[
         str | None,
         option(
@@ -140,65 +108,9 @@ def fit(
             show_default="by size",
         ),
     ] = None,
-    seed: Annotated[int, option("Of auto and an mlp.", _MODEL, min=0, metavar="N")] = 0,
-    epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
-    method: Annotated[
-        str | None,
-        choice(
-            "tro; group-dro: the worst group; erm: all groups alike.",
-            _WEIGHTS,
-            METHODS,
-            metavar="METHOD",
-            show_default="tro",
-        ),
-    ] = None,
-    prior: Annotated[
-        str | None,
-        choice(
-            "auto: harmonic with test groups, else betweenness, half of it even; uniform without a graph.",
-            _WEIGHTS,
-            PRIORS,
-            metavar="PRIOR",
-            show_default="auto",
-        ),
-    ] = None,
-    penalty: Annotated[
-        str | None,
-        option(
-            "How strongly weights are held to the prior; auto leaves groups out to choose.",
-            _WEIGHTS,
-            callback=_penalty,
-            metavar="NUMBER",
-            show_default="auto",
-        ),
-    ] = None,
-    radius: Annotated[
-        float | None, option("Instead of a penalty: how far weights may go.", _WEIGHTS, min=0.0, metavar="NUMBER")
-    ] = None,
-    divergence: Annotated[str | None, choice("", _WEIGHTS, DIVERGENCES, metavar="NAME", show_default="l2")] = None,
-    ridge: Annotated[
-        str | None,
-        option(
-            "Shrinks the coefficients; auto goes with columns over rows in effect.",
-            _WEIGHTS,
-            callback=_ridge,
-            metavar="NUMBER",
-            show_default="auto",
-        ),
-    ] = None,
-    intervals: Annotated[
-        bool,
-        option(
-            "Of an mlp, or kriged classes: up to 12 more fits, for predict --interval. Others have it anyway.",
-            _MODEL,
-            "--intervals",
-            metavar="",
-        ),
-    ] = False,
     overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
-    as_json: Annotated[bool, option("Print a summary as JSON.", _OUTPUT, "--json", metavar="")] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Fit a model that must hold in groups nobody has seen.
 
@@ -215,53 +127,32 @@ def fit(
     borders.csv --test-groups NV,UT --out model
     """
     check_target(out, overwrite=overwrite)
-    asked = {"method": method, "prior": prior, "penalty": penalty, "radius": radius}
-    asked |= {"divergence": divergence, "ridge": ridge}
-    settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    for name in ("penalty", "ridge"):
-        if settings.get(name, "auto") != "auto":
-            settings[name] = float(settings[name])
-    kind = _model(model, fast, settings)
-    if kind != "auto":
-        settings = {name: value for name, value in settings.items() if (name, value) not in USUAL}
-    if kind == "mlp":
-        settings |= {"epochs": epochs, "random_state": seed}
+    seed, intervals = settings.pop("seed", 0), settings.pop("intervals", False)
+    kind = model or default_model(settings)
     if budget is not None and kind != "auto":
         raise typer.BadParameter(f"--budget is of model auto, and this is {kind}: leave it out.")
-    with working("fitting", out / MANIFEST, quiet=as_json or quiet), _resumable(kind, out) as kept:
+    if kind in ("auto", "trees", "mlp"):
+        settings["random_state"] = seed
+    with working("fitting", out / MANIFEST, quiet=flags.silent), _resumable(kind, out) as kept:
         if kind == "auto":
-            settings |= {"random_state": seed, "budget": budget, "resume": kept}
+            settings |= {"budget": budget, "resume": kept}
         fitted = fit_table(
             data_source(data),
-            target=target,
-            group=group,
-            graph=graph,
+            **vars(roles),
             coordinates=coordinates,
-            test_groups=names_or_file(test_groups, "--test-groups") or [],
-            task=task,
-            **columns_asked(features, exclude, categorical),
-            weight=weight,
-            drop_rows=drop_rows,
             model=kind,
             intervals=intervals,
             delimiter=delimiter,
-            memory_limit=memory_limit,
+            memory_limit=flags.memory_limit,
             engine=engine,
             **settings,
         )
         fitted.save(out, overwrite=overwrite)
-    if as_json:
+    if flags.json:
         say_data(json.dumps(summary(fitted), indent=1, ensure_ascii=False))
     else:
-        _show(fitted, verbose)
-    say(f"model: {out}", err=as_json)
-
-
-def _model(model: str | None, fast: bool, given: Iterable[str]) -> str:
-    """Which model is asked for."""
-    if fast and model not in (None, "linear"):
-        raise typer.BadParameter(f"--fast is the linear model, and --model is {model}: decide for one.")
-    return "linear" if fast else model or default_model(given)
+        _show(fitted, flags.verbose)
+    say(f"model: {out}", err=flags.json)
 
 
 @contextmanager

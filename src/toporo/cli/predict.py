@@ -19,23 +19,22 @@ import pyarrow as pa
 import typer
 from pyarrow import compute, ipc, parquet
 
-from toporo.cli.common import (
+from toporo.cli.options import (
     DataFile,
     Delimiter,
     DropUnknown,
-    MemoryLimit,
+    Engine,
+    Flags,
     ModelFolder,
-    Quiet,
-    check_writable,
     data_source,
-    engine_option,
     option,
-    refuse_inside,
-    register,
-    say,
+    out_option,
     split_names,
-    working,
+    takes_flags,
 )
+from toporo.cli.outputs import outputs
+from toporo.cli.running import register, working
+from toporo.cli.terminal import say
 from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
 from toporo.data.frame import NoRowsError
 from toporo.data.table import Table, find_table
@@ -65,6 +64,7 @@ Columns = dict[str, Any]  # arrays of pyarrow: of text, or of numbers
 
 
 @register("predict")
+@takes_flags(memory_limit=True)
 def predict(
     model: ModelFolder,
     data: DataFile,
@@ -74,8 +74,7 @@ def predict(
     ] = None,
     delimiter: Delimiter = ",",
     drop_rows: DropUnknown = False,
-    memory_limit: MemoryLimit = None,
-    engine: Annotated[str, engine_option(_DATA)] = LOCAL,
+    engine: Engine = LOCAL,
     neighbors: Annotated[
         list[str] | None,
         option(
@@ -108,16 +107,8 @@ def predict(
     probabilities: Annotated[bool, option("A column for the probability of every class.", _OUTPUT, metavar="")] = True,
     out: Annotated[
         Path | None,
-        option(
-            "Write to this .csv, .parquet, .feather or .jsonl file.",
-            _OUTPUT,
-            metavar="FILE",
-            show_default="CSV on standard output",
-        ),
+        out_option("Write to this .csv, .parquet, .feather or .jsonl file.", show_default="CSV on standard output"),
     ] = None,
-    as_json: Annotated[
-        bool, option("Print one JSON object per line instead of CSV.", _OUTPUT, "--json", metavar="")
-    ] = False,
     safe_csv: Annotated[
         bool,
         option(
@@ -127,7 +118,8 @@ def predict(
             metavar="",
         ),
     ] = False,
-    quiet: Quiet = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
@@ -138,11 +130,10 @@ def predict(
     Example: toporo predict model new.csv > predictions.csv
     """
     if out is not None:
-        if as_json:
+        if flags.json:
             raise typer.BadParameter("--json prints to standard output; with --out, name a .jsonl file instead.")
-        check_writable(data, {"--out": out}, endings={"--out": TABLES})
-        refuse_inside(model, {"--out": out})
-    if safe_csv and (as_json or (out is not None and out.suffix.lower() != ".csv")):
+        outputs([out], {"table": TABLES}, data=data, models=[model])
+    if safe_csv and (flags.json or (out is not None and out.suffix.lower() != ".csv")):
         raise typer.BadParameter("--safe-csv is for CSV: leave it out, or write a .csv file.")
     loaded = load_model(model)
     kept = split_names(keep, "--keep")
@@ -154,13 +145,13 @@ def predict(
     check_engine(engine)
     counts = _Counts()
     asked: dict[str, Any] = {"interval": interval, "neighbors": near, "delimiter": delimiter, "reach": reach}
-    asked |= {"drop_rows": drop_rows, "memory_limit": memory_limit}
+    asked |= {"drop_rows": drop_rows, "memory_limit": flags.memory_limit}
     asked |= {"keep": kept or (), "optional": optional}
     outcome = "not all rows were printed" if out is None else out
     try:
         with (
-            working("predicting", outcome, quiet=quiet or (out is None and (as_json or sys.stdout.isatty()))),
-            _writer(out, as_json, plain_text if safe_csv else str) as write,
+            working("predicting", outcome, quiet=flags.quiet or (out is None and (flags.json or sys.stdout.isatty()))),
+            _writer(out, flags.json, plain_text if safe_csv else str) as write,
             cluster(engine) as workers,
         ):
             table = find_table(data_source(data), delimiter=delimiter)

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.common import (
+from toporo.cli.evaluate import judge, load_control
+from toporo.cli.options import (
+    Against,
+    Coordinates,
     Delimiter,
     DropUnknown,
+    Flags,
     ModelFolder,
-    Quiet,
-    check_writable,
-    coordinates_option,
-    option,
-    register,
-    say,
-    say_data,
-    tell,
-    working,
+    Unseen,
+    out_option,
+    takes_flags,
 )
-from toporo.cli.evaluate import judge, load_control
+from toporo.cli.outputs import check_writable
+from toporo.cli.running import register, working
+from toporo.cli.settings import setting, takes_settings
+from toporo.cli.terminal import say, say_data, tell
 from toporo.coordinates import read_coordinates
 from toporo.data.stores import without_query
 from toporo.errors import SettingError
@@ -33,12 +34,21 @@ from toporo.tables.folder import MANIFEST, WEIGHTS
 from toporo.tables.model import load_model
 from toporo.text import spelled
 
-_DATA, _OUTPUT = "Data", "Output"
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """Expert settings of ``toporo report``."""
+
+    resamples: int = setting(1000, "how often to draw the rows anew, for intervals; 0 is none", least=0)
+    seed: int = setting(0, "of the resamples", least=0)
 
 
 @register("report")
+@takes_flags(memory_limit=True)
+@takes_settings(ReportSettings)
 def report(
     model: ModelFolder,
+    settings: dict[str, Any],
     data: Annotated[
         str | None,
         typer.Argument(
@@ -48,26 +58,15 @@ def report(
         ),
     ] = None,
     delimiter: Delimiter = ",",
-    unseen: Annotated[
-        bool, option("Judge only by groups that it was not trained on.", _DATA, "--unseen", metavar="")
-    ] = False,
+    unseen: Unseen = False,
     drop_rows: DropUnknown = False,
-    against: Annotated[
-        Path | None,
-        option("Another model of the same target, to compare with by group: a control, say.", _DATA, metavar="FOLDER"),
-    ] = None,
-    resamples: Annotated[
-        int, option("How often to draw the rows anew, for intervals; 0 is none.", _DATA, min=0, metavar="N")
-    ] = 1000,
-    seed: Annotated[int, option("Of the resamples.", _DATA, min=0, metavar="N")] = 0,
-    coordinates: Annotated[Path | None, coordinates_option(_OUTPUT)] = None,
-    out: Annotated[
-        Path, option("Write the page to this file; one that is there is replaced.", _OUTPUT, metavar="FILE")
-    ] = Path("report.html"),
-    as_json: Annotated[
-        bool, option("Print what the page says as JSON instead of sentences.", _OUTPUT, "--json", metavar="")
-    ] = False,
-    quiet: Quiet = False,
+    against: Against = None,
+    coordinates: Coordinates = None,
+    out: Annotated[Path, out_option("Write the page to this file; one that is there is replaced.")] = Path(
+        "report.html"
+    ),
+    *,
+    flags: Flags,
 ) -> None:
     """Write one page about a model: its groups, weights and losses.
 
@@ -81,9 +80,8 @@ def report(
         raise typer.BadParameter("with --against, give a table in a file: both models are judged by its rows.")
     for folder in (model, against) if against is not None else (model,):
         _check_files(folder, data, out)
-    settings: dict[str, Any] = {"unseen": unseen, "resamples": resamples, "seed": seed, "delimiter": delimiter}
-    settings["drop_rows"] = drop_rows
-    with working("writing the page", out, quiet=as_json or quiet):
+    settings |= {"unseen": unseen, "drop_rows": drop_rows, "delimiter": delimiter, "memory_limit": flags.memory_limit}
+    with working("writing the page", out, quiet=flags.silent):
         fitted = load_model(model)
         if coordinates is not None:
             if fitted.graph is None:
@@ -99,14 +97,14 @@ def report(
             content |= {"against": (str(against), other[0])} if other else {}
         write_model_report(fitted, out, **content)
         described = describe_model(fitted, **content)
-    if as_json:
+    if flags.json:
         say_data(json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         tell(described["verdict"])
         for sentence in described["summary"]:
             if sentence not in described["verdict"]:
                 tell(sentence)
-    say(f"report: {out}", err=as_json)
+    say(f"report: {out}", err=flags.json)
 
 
 def _check_files(model: Path, data: str | None, out: Path) -> None:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.common import (
-    Quiet,
-    RunProgress,
-    choice,
-    completing,
-    in_help,
-    interruptible,
-    option,
-    parse_settings,
-    register,
-    say,
-)
+from toporo.cli.options import Flags, choice, completing, either, in_help, option, takes_flags
+from toporo.cli.running import RunProgress, interruptible, register
+from toporo.cli.settings import parse_settings
+from toporo.cli.terminal import say
 from toporo.paper.base import BENCHMARKS, VisionChoices
 from toporo.paper.report import write_report
 from toporo.paper.results import Results
@@ -35,6 +28,7 @@ def _list_methods(wanted: bool) -> None:
 
 
 @register("reproduce")
+@takes_flags()
 def reproduce(
     benchmark: Annotated[
         str,
@@ -89,6 +83,8 @@ def reproduce(
         option(
             "Folder for results. The table keeps other methods that were run there with the same settings and data.",
             _OUTPUT,
+            "--out",
+            "-o",
             show_default="runs/BENCHMARK; for another protocol runs/BENCHMARK-PROTOCOL; for a search -search after it",
         ),
     ] = None,
@@ -104,35 +100,11 @@ def reproduce(
             checked=False,
         ),
     ] = "auto",
-    device: Annotated[
-        str | None,
-        choice(
-            "auto, cpu or cuda; auto takes the GPU where there is one.",
-            _IMAGES,
-            ("auto", "cpu", "cuda"),
-            checked=False,
-            show_default="auto",
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        option(
-            "ImageNet weights: a safetensors file, or timm:NAME where timm is installed.",
-            _IMAGES,
-            show_default="a random start",
-        ),
-    ] = None,
-    network: Annotated[
-        str | None,
-        option("resnet18 or resnet50; for tiles fcn18, fcn50 or unet.", _IMAGES, show_default="resnet50, fcn50"),
-    ] = None,
-    steps: Annotated[int | None, option("Steps per run.", _IMAGES, min=1, show_default="as the protocol says")] = None,
-    size: Annotated[int | None, option("Side of images or tiles.", _IMAGES, min=8, show_default="224, 256")] = None,
     settings: Annotated[
         list[str] | None,
         option(
-            "A further setting, as often as needed: per_group, evaluate_every, average, precision, penalty, style, "
-            "cache or keep_models; see docs/images.md.",
+            f"A setting, as often as needed: {either(each.name for each in fields(VisionChoices))}; see "
+            "docs/images.md.",
             _IMAGES,
             "--set",
             metavar="NAME=VALUE",
@@ -148,17 +120,15 @@ def reproduce(
             "Run nothing: print the table of this results.json, or search.json with --search.", _OUTPUT, metavar="FILE"
         ),
     ] = None,
-    as_json: Annotated[
-        bool, option("Print the result rows as JSON instead of a table.", _OUTPUT, "--json", metavar="")
-    ] = False,
     as_markdown: Annotated[bool, option("Print the table in Markdown.", _OUTPUT, "--markdown", metavar="")] = False,
-    quiet: Quiet = False,
     list_methods: Annotated[  # noqa: ARG001  # its callback does the work
         bool,
         option(
             "List the methods and exit.", _OUTPUT, "--list-methods", callback=_list_methods, is_eager=True, metavar=""
         ),
     ] = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Run one of the paper's tables: every method, honest controls, the paper's figures beside.
 
@@ -169,9 +139,9 @@ def reproduce(
 
     Example: toporo reproduce dg15 --methods erm,tro-physical --seeds 1
     """
-    if as_json and as_markdown:
+    if flags.json and as_markdown:
         raise typer.BadParameter("--json and --markdown exclude each other.")
-    style = "json" if as_json else "markdown" if as_markdown else "terminal"
+    style = "json" if flags.json else "markdown" if as_markdown else "terminal"
     if search:
         from toporo.paper.search import print_search, read_search, search_settings  # few commands need it
     if show is not None:
@@ -181,19 +151,15 @@ def reproduce(
         return
     usual = benchmark if protocol == "fair" else f"{benchmark}-{protocol}"
     folder = out or Path("runs") / (f"{usual}-search" if search else usual)
-    given = {"device": device, "weights": weights, "network": network, "steps": steps, "size": size}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if search and (chosen or settings):
+    if search and settings:
         raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images.")
-    vision = None
-    if chosen or settings:
-        vision = VisionChoices(**{**parse_settings(settings or (), VisionChoices), **chosen})
+    vision = VisionChoices(**parse_settings(settings, VisionChoices)) if settings else None
     asked: dict[str, Any] = {
         "protocol": protocol, "seeds": seeds, "methods": methods.split(",") if methods is not None else None,
         "data": data, "source": source, "variant": variant,
     }  # fmt: skip
     kept = "what is done is kept, and the same command goes on from here"
-    with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
+    with interruptible(kept), RunProgress(benchmark, quiet=flags.silent) as progress:
         asked |= {"progress": progress.report, "say": progress.say}
         if search:
             searched = search_settings(benchmark, folder, workers=jobs or None, **asked)
@@ -202,10 +168,10 @@ def reproduce(
             results = run(benchmark, folder, workers=workers, vision=vision, **asked)
     if search:
         print_search(searched, style)
-        say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
+        say(f"results: {folder / 'search.json'}", err=flags.json or as_markdown)
         return
     report = write_report(results, folder)
     for name, why in results.about.get("skipped", {}).items():
         say(f"toporo: not run: {name}. {why}", err=True)
     print_results(results, style)
-    say(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)
+    say(f"results: {folder / 'results.json'}\nreport:  {report}", err=flags.json or as_markdown)

@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
-from toporo.cli.common import Quiet, option, register, say, say_data, working
+from toporo.cli.options import Flags, takes_flags
+from toporo.cli.running import register, working
+from toporo.cli.terminal import say, say_data
 from toporo.errors import SettingError
 from toporo.paper.theory.page import tables, write_theory_report
 from toporo.paper.theory.study import StudySettings, run_study
@@ -18,10 +20,11 @@ from toporo.progress import make_console
 
 
 @register("theory")
+@takes_flags()
 def theory(
-    out: Annotated[Path, typer.Option(help="Folder for results; those of an earlier run are replaced.")] = Path(
-        "runs/theory"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for results; those of an earlier run are replaced.")
+    ] = Path("runs/theory"),
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -31,10 +34,8 @@ def theory(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer steps, seeds, epochs and groups.", metavar="")] = False,
-    as_json: Annotated[
-        bool, option("Print the results as JSON instead of tables.", "Output", "--json", metavar="")
-    ] = False,
-    quiet: Quiet = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Check the paper's three theorems on DG-15.
 
@@ -47,10 +48,10 @@ def theory(
     Example: toporo theory --quick --out runs/theory
     """
     _check_folder(out)
-    with working("studying", "no file was left half-written", quiet=as_json or quiet):
+    with working("studying", "no file was left half-written", quiet=flags.silent):
         study = run_study(_settings(seeds, quick))
         report = write_theory_report(study, out)
-    if as_json:
+    if flags.json:
         say_data(study.to_json())
     else:
         console = make_console(width=None if sys.stdout.isatty() else 150)
@@ -58,7 +59,7 @@ def theory(
             console.print(table.to_rich())
         for sentence in study.bounds[0].breakdowns[0].assumptions:
             console.print(f"- {sentence}", style="dim")
-    say(f"results: {out / 'theory.json'}\nreport:  {report}", err=as_json)
+    say(f"results: {out / 'theory.json'}\nreport:  {report}", err=flags.json)
 
 
 def _settings(seeds: int | None, quick: bool) -> StudySettings:

@@ -5,41 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from toporo.cli.common import (
-    PICTURES,
-    Delimiter,
-    Exclude,
-    GroupColumn,
-    Quiet,
-    Verbose,
-    check_writable,
-    choice,
-    completing_columns,
-    coordinates_option,
-    data_source,
-    graph_figure,
-    names_or_file,
-    option,
-    register,
-    say,
-    say_data,
-    say_more,
-    split_names,
-    tell,
-    working,
-    write_picture,
-)
+from toporo.cli.options import Coordinates, DataFile, Delimiter, Flags, choice, data_source, out_option, takes_flags
+from toporo.cli.outputs import PICTURES, graph_figure, outputs, write_picture
+from toporo.cli.roles import takes_roles
+from toporo.cli.running import register, working
+from toporo.cli.settings import setting, takes_settings
+from toporo.cli.terminal import say, say_data, say_more, tell
 from toporo.coordinates import read_coordinates
-from toporo.errors import DataError, UnknownNameError, listed
+from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import Groups
 from toporo.progress import make_console
@@ -51,221 +32,115 @@ from toporo.topology.diffusion import GroupDistances
 from toporo.topology.graph import GroupGraph, Origin
 from toporo.topology.learn import Learned, learn
 
-KERNELS = ("auto", "dense", "knn")
 #: Edges shown; --verbose, --out and --json have all.
 SHOWN = 25
 
 
-def _sigma(text: str) -> str:
-    try:
-        usable = 0 < float(text) < float("inf")
-    except ValueError:
-        usable = text in ("knn", "median")
-    if not usable:
-        raise typer.BadParameter(f"{text!r} is neither a positive number nor knn nor median.")
-    return text
+#: What ``--out`` writes, by suffix.
+KINDS = {"graph": ("json",), "distances": ("csv",), "picture": tuple(PICTURES)}
 
 
-def _percentile(value: float) -> float:
-    if not 0 < value <= 100:
-        raise typer.BadParameter(f"{value:g} is not above 0 and at most 100.")
-    return value
+@dataclass(frozen=True)
+class TopologySettings:
+    """Expert settings of ``toporo topology``."""
 
+    scale: bool = setting(True, "centre every feature and divide it by its standard deviation, as columns have units")
+    nearest_groups: int | None = setting(None, "nearest groups to keep; the log of their number unless given", least=1)
+    percentile: float = setting(80.0, "of all distances, for --cut percentile", above=0, most=100)
+    resamples: int | None = setting(
+        None, "how often to draw the points anew, to see which edges stay; 20, or 0 beyond 10 000 points", least=0
+    )
+    seed: int = setting(0, "of the resamples", least=0)
+    kernel: str = setting(
+        "auto",
+        "dense: all pairs of points; knn: nearest ones; auto: dense up to 2000",
+        choices=("auto", "dense", "knn"),
+    )
+    neighbors: int = setting(15, "nearest points that a point is joined to", least=1)
+    sigma: float = setting("knn", "width of the kernel: a number, knn or median", choices=("knn", "median"), above=0)
+    scales: int = setting(10, "diffusion times go up to 2 to the power of it", least=1, most=20)
+    alpha: float = setting(0.5, "how strongly short times are damped")
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1, …")
 
-def _resamples(count: int | None) -> int | None:
-    if count == 1:
-        raise typer.BadParameter("1 says nothing about spread: use at least 2, or 0 for none.")
-    return count
-
-
-_DATA, _GRAPH, _DISTANCES, _OUTPUT = "Data", "Graph", "Distances", "Output"
+    def __post_init__(self) -> None:
+        if self.resamples == 1:
+            raise SettingError("--set resamples=1: 1 says nothing about spread: use at least 2, or 0 for none.")
 
 
 @register("topology")
+@takes_flags(memory_limit=True)
+@takes_roles(optional=["target"], without=["weight", "categorical", "graph", "task"])
+@takes_settings(TopologySettings)
 def topology(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="Table: CSV (also .gz), its first line naming the columns, Parquet or Feather; - is CSV on standard "
-            "input.",
-        ),
-    ],
-    group: GroupColumn,
-    features: Annotated[
-        str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
-    ] = None,
-    target: Annotated[
-        str | None,
-        option(
-            "Column that is to be predicted; a topology must not see it.",
-            _DATA,
-            metavar="COLUMN",
-            autocompletion=completing_columns,
-        ),
-    ] = None,
-    exclude: Exclude = None,
-    test_groups: Annotated[
-        str | None,
-        option(
-            "Groups not to train on, e.g. a,b or @FILE with one name per line. The graph records that it saw their "
-            "inputs.",
-            _DATA,
-            metavar="NAMES",
-        ),
-    ] = None,
+    data: DataFile,
+    roles: Roles,
+    settings: dict[str, Any],
     delimiter: Delimiter = ",",
-    scale: Annotated[
-        bool,
-        option(
-            "Centre every feature and divide it by its standard deviation, as columns have units.", _DATA, metavar=""
-        ),
-    ] = True,
-    drop_rows: Annotated[
-        bool,
-        option(
-            "Leave out rows that lack a group; else they are an error. Missing features are filled in.",
-            _DATA,
-            "--drop-rows",
-            metavar="",
-        ),
-    ] = False,
     cut: Annotated[
         str,
         choice(
             "mst-knn: nearest groups and a spanning tree; mst-knn-ties: and all pairs as short up to a tenth; "
             "knn: nearest groups; percentile: small distances.",
-            _GRAPH,
+            "Graph",
             CUTS,
             metavar="CUT",
         ),
     ] = "mst-knn",
-    nearest_groups: Annotated[
-        int | None,
-        option("How many nearest groups to keep.", _GRAPH, min=1, metavar="N", show_default="log of their number"),
-    ] = None,
-    percentile: Annotated[
-        float, option("Of all distances, for --cut percentile.", _GRAPH, callback=_percentile, metavar="P")
-    ] = 80.0,
-    resamples: Annotated[
-        int | None,
-        option(
-            "How often to draw the points anew, to see which edges stay; 0 is never.",
-            _GRAPH,
-            min=0,
-            callback=_resamples,
-            metavar="N",
-            show_default="20, or 0 beyond 10 000 points",
+    coordinates: Coordinates = None,
+    out: Annotated[
+        list[Path] | None,
+        out_option(
+            "Write the graph to a .json file, all distances between groups to a .csv file, or draw the graph: .png, "
+            ".svg or .pdf."
         ),
     ] = None,
-    seed: Annotated[int, option("Of the resamples.", _GRAPH, min=0, metavar="N")] = 0,
-    kernel: Annotated[
-        str,
-        choice(
-            "dense: all pairs of points; knn: nearest ones; auto: dense up to 2000.",
-            _DISTANCES,
-            KERNELS,
-            metavar="KERNEL",
-        ),
-    ] = "auto",
-    neighbors: Annotated[int, option("Nearest points that a point is joined to.", _DISTANCES, min=1, metavar="N")] = 15,
-    sigma: Annotated[
-        str,
-        choice(
-            "Width of the kernel: a number, knn or median.",
-            _DISTANCES,
-            ("knn", "median"),
-            checked=False,
-            callback=_sigma,
-            metavar="WIDTH",
-        ),
-    ] = "knn",
-    scales: Annotated[
-        int, option("Diffusion times go up to 2 to the power N.", _DISTANCES, min=1, max=20, metavar="N")
-    ] = 10,
-    alpha: Annotated[float, option("How strongly short times are damped.", _DISTANCES, metavar="NUMBER")] = 0.5,
-    device: Annotated[str, option("auto, cpu, cuda, cuda:1, …", _DISTANCES, metavar="NAME")] = "auto",
-    memory_limit: Annotated[
-        str | None, option("Memory to stay within, e.g. 4GiB.", _DISTANCES, metavar="SIZE", show_default="what is free")
-    ] = None,
-    coordinates: Annotated[Path | None, coordinates_option(_GRAPH)] = None,
-    out: Annotated[Path | None, option("Write the graph to this file, as JSON.", _OUTPUT, metavar="FILE")] = None,
-    plot: Annotated[Path | None, option("Draw the graph: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")] = None,
-    distances: Annotated[
-        Path | None, option("Write all distances between groups to this CSV file.", _OUTPUT, metavar="FILE")
-    ] = None,
-    as_json: Annotated[
-        bool, option("Print the graph as JSON instead of a table.", _OUTPUT, "--json", metavar="")
-    ] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Learn from a table which groups are related.
 
     Rows are points, joined to the nearest others; text becomes categories, and
     missing features are filled in. Two groups are near if what diffuses from
     one soon looks like what diffuses from the other; the nearest become edges.
-    Beside an edge: its share of resamples that keep it.
+    Beside an edge: its share of resamples that keep it. With test groups, the
+    graph records that it saw their inputs.
 
-    Example: toporo topology sales.csv --group state --plot states.png
+    Example: toporo topology sales.csv --group state --out states.png
     """
-    check_writable(data, {"--out": out, "--plot": plot, "--distances": distances}, endings={"--plot": PICTURES})
-    roles = Roles.of(
-        group=group,
-        target=target,
-        features=split_names(features, "--features"),
-        exclude=split_names(exclude, "--exclude") or [],
-        test_groups=names_or_file(test_groups, "--test-groups") or [],
-        drop_rows=drop_rows,
-    )
+    files = outputs(out, KINDS, data=data)
     places = None if coordinates is None else read_coordinates(coordinates)
-    with working("learning the graph", "nothing was written", quiet=as_json or quiet):
+    scale = settings.pop("scale", True)
+    with working("learning the graph", "nothing was written", quiet=flags.silent):
         points = read_points(data_source(data), roles, delimiter=delimiter)
         _say_columns(points)
         points = points.standardised() if scale else points
         test = _test_groups(points, roles.test_groups)
-        learned = _learn(
-            points,
-            test,
-            scale,
-            cut=cut,
-            percentile=percentile,
-            nearest_groups=nearest_groups,
-            resamples=resamples,
-            seed=seed,
-            kernel=kernel,
-            neighbors=neighbors,
-            sigma=sigma if sigma in ("knn", "median") else float(sigma),
-            scales=scales,
-            alpha=alpha,
-            device=device,
-            memory_limit=memory_limit,
-        )
+        learned = _learn(points, test, scale, cut=cut, memory_limit=flags.memory_limit, **settings)
         graph = learned.graph if places is None else places.place(learned.graph)
-    if out is not None:
-        graph.to_json(out)
-    if distances is not None:
-        _write_distances(distances, learned.distances)
-    if plot is not None:
+    if "graph" in files:
+        graph.to_json(files["graph"])
+    if "distances" in files:
+        _write_distances(files["distances"], learned.distances)
+    if "picture" in files:
         train = [name for name in graph.names if name not in test] if test else None
-        with working("drawing the graph", plot, quiet=as_json or quiet):
+        with working("drawing the graph", files["picture"], quiet=flags.silent):
             write_picture(
-                plot, lambda: graph_figure(lambda ax: graph.plot(ax, train=train, test=test or None), len(graph))
+                files["picture"],
+                lambda: graph_figure(lambda ax: graph.plot(ax, train=train, test=test or None), len(graph)),
             )
-    if as_json:
+    if flags.json:
         say_data(graph.to_json())
     else:
         console = make_console(width=None if sys.stdout.isatty() else 132)
         pieces = many(len(graph.components()), "connected piece")
         say(f"{len(graph)} groups, {many(len(graph.edges), 'edge')}, in {pieces}")
-        console.print(_edges(graph, test, None if verbose else SHOWN))
-        if not verbose:
+        console.print(_edges(graph, test, None if flags.verbose else SHOWN))
+        if not flags.verbose:
             say_more(len(graph.edges) - SHOWN, "edge")
         for sentence in _how(graph, test):
             tell(sentence)
-    for what, path in (("graph", out), ("distances", distances), ("picture", plot)):
-        if path is not None:
-            say(f"{what + ':':<10} {path}", err=as_json)
+    for what, path in files.items():
+        say(f"{what + ':':<10} {path}", err=flags.json)
 
 
 def _say_columns(points: Points) -> None:
@@ -345,7 +220,7 @@ def _how(graph: GroupGraph, test: list[str]) -> list[str]:
     if "resamples" in how:
         lines.append(f"Stability: the share of {how['resamples']} resamples of the points that keep the edge.")
     else:
-        lines.append("Stability was not measured: --resamples 20 does that.")
+        lines.append("Stability was not measured: --set resamples=20 does that.")
     if graph.isolates:
         lines.append(f"Without an edge: {listed(graph.isolates)}.")
     if graph.origin.saw_test_inputs:

@@ -119,7 +119,7 @@ def uneven_groups(case: Case) -> Iterator[Finding]:
             else "Groups are of very uneven sizes",
             f"{largest!r} has {many(sizes[largest], 'row')}, {smallest!r} has {sizes[smallest]:,}. Methods here "
             "weigh groups, not rows: a row of a small group counts for many of a large one.",
-            "Fine if every group matters alike; else compare with --method erm, and look at the small groups' losses.",
+            "Fine if every group matters alike; else compare with --set method=erm, and see the small groups' losses.",
             (largest, smallest),
             share,
         )
@@ -370,7 +370,7 @@ def prior_shape(case: Case) -> Iterator[Finding]:
             f"By centrality {how} the {groups} training groups count as {effective:.1f}: {percent(shares[heaviest])} "
             f"of it is on {str(heaviest)!r}, which has {many(case.sizes[str(heaviest)], 'row')} and "
             f"{percent(case.prior[heaviest])} of the default prior.",
-            f"See that {str(heaviest)!r} has rows enough to carry that weight, or use --prior closeness.",
+            f"See that {str(heaviest)!r} has rows enough to carry that weight, or use --set prior=closeness.",
             (str(heaviest),),
             shares[heaviest],
         )

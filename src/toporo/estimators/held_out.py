@@ -295,7 +295,7 @@ def why_none(groups: int, *, costly: bool) -> str:
     if costly:
         return (
             "it takes up to twelve more fits to tell how far off it is in groups that it has not seen. Fit it with "
-            "--intervals (intervals=True)"
+            "--set intervals=true (intervals=True)"
         )
     return "it was saved before toporo had them, or could not be fitted without some of its groups. Fit it again"
 

@@ -112,7 +112,7 @@ class LeagueTable(RowTable[Standing]):
             *self.remarks,
             f"Errors are squared, in {self.parts} left out, and relative to the safe mean that votes lean towards (1 "
             f"is as good); worst is the part of the {self.parts} where a candidate does worst.",
-            "A mean of several models has no coefficients of its own: the linear model, --fast, has some to read.",
+            "A mean of several models has no coefficients of its own: a linear one has some to read (--model linear).",
         )
 
 

@@ -231,7 +231,7 @@ def cautions(report: ModelReport) -> list[str]:
     if isinstance(table, CoefficientTable):
         about, control = _about_kriged(model), "a linear model (erm) and a kriged one without the graph"
     elif isinstance(table, LeagueTable):
-        about, control = _about_league(table), "a linear model (--fast) and one fitted with equal weights (erm)"
+        about, control = _about_league(table), "a linear model (--model linear) and one fitted with equal weights (erm)"
     else:
         about, control = _about_weights(report), "models with a uniform prior and with equal weights (erm)"
     alone = "" if report.against is not None else "No control was fitted for this page. "

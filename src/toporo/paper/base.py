@@ -83,12 +83,12 @@ class VisionChoices:
     weights: str | None = None
     style: str | None = None
     network: str | None = None
-    steps: int | None = None
+    steps: int | None = field(default=None, metadata={"least": 1})
     evaluate_every: int | None = None
     average: int | str | None = None
     per_group: int | None = None
     precision: str | None = None
-    size: int | None = None
+    size: int | None = field(default=None, metadata={"least": 8})
     cache: Path | None = None
     penalty: float | None = None
     keep_models: bool = False

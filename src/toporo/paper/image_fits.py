@@ -262,7 +262,7 @@ def _learn(task: Task, network: nn.Module, given: Assignment, plan: TrainingPlan
         warn(
             f"the topology is learned from {len(features)} training rows with {others + 1} different features, "
             f"{others} neighbour(s) each instead of {settings['neighbors']}: it says little. Give more images or "
-            "chips, or cut chips into smaller tiles (--size)."
+            "chips, or cut chips into smaller tiles (--set size)."
         )
         settings["neighbors"] = others
     return learn_topology(features, rows.ids, **settings)

@@ -326,7 +326,7 @@ register(
             networks=("fcn18", "fcn50", "unet"),
             row="tile",
             side="tile",
-            too_few="add chips, or cut them into smaller tiles with --size",
+            too_few="add chips, or cut them into smaller tiles with --set size",
         ),
         origin=_origin,
         group="event",

@@ -540,5 +540,5 @@ def sample_in_words(drawn: int, rows: int, model: str) -> str:
     return (
         f"model {model!r} is fitted to a sample of {many(drawn, 'row')} of the {rows:,} to train on, with at least a "
         "few of every group and class, for the table is too large to be fitted whole. Linear and kriged models of "
-        "numbers (--fast, --model kriged) are fitted to all rows."
+        "numbers (--model linear, --model kriged) are fitted to all rows."
     )

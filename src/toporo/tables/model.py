@@ -512,7 +512,7 @@ class TableModel:
         if stability is None:
             return (
                 f"The graph was learned ({edges}). How stable it is was not measured, as that would take long: toporo "
-                "topology --resamples 20 does, and --graph takes what it writes.",
+                "topology --set resamples=20 does, and --graph takes what it writes.",
             )
         kept = 100 * float(np.mean(list(stability.values()))) if stability else 100.0
         count = details.get("resamples", len(self.graph.bootstrap_edges))
@@ -523,7 +523,7 @@ class TableModel:
         if not prior.fallback_reason:
             same = f"Another sample would give much the same prior: resampling moves it by {prior.bootstrap_rms:.2f}."
             return (said, same)
-        keep = "" if self.by_group else f" --prior {default_measure(self.test_groups or None)} takes it anyhow."
+        keep = "" if self.by_group else f" --set prior={default_measure(self.test_groups or None)} takes it anyhow."
         reason = prior.fallback_reason
         return (said, f"Another sample would give another prior, so it is the same for all groups: {reason}.{keep}")
 

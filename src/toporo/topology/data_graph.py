@@ -22,8 +22,8 @@ PointIndices: TypeAlias = npt.NDArray[np.intp]
 
 #: Advice about a data graph in pieces, by kernel. Commands that only learn a graph on the way lack these settings.
 PIECES_ADVICE = {
-    "dense": "a larger sigma (toporo topology --sigma; --graph of other commands takes the graph that it writes).",
-    "knn": "more neighbours or kernel='dense' (toporo topology --neighbors or --kernel dense; --graph of other "
+    "dense": "a larger sigma (toporo topology --set sigma; --graph of other commands takes the graph that it writes).",
+    "knn": "more neighbours or kernel='dense' (toporo topology --set neighbors or kernel=dense; --graph of other "
     "commands takes the graph that it writes).",
     "given": "an affinity that joins them.",
 }

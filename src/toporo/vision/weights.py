@@ -172,7 +172,7 @@ def _require_fit(tensors: Mapping[str, Tensor], network: ResNet, source: str) ->
     found, depth = _depth_of(tensors), network.depth
     if found != depth:
         what = f"a ResNet-{found}" if found else f"no ResNet known here (tensors {listed(sorted(tensors), 4)})"
-        fit = f"pass depth={found} (on the command line --network resnet{found}), or other weights"
+        fit = f"pass depth={found} (on the command line --set network=resnet{found}), or other weights"
         raise DataError(f"{source} holds {what}, expected a ResNet-{depth}: {fit if found else 'pass other weights'}.")
     classes = len(tensors["fc.weight"]) if "fc.weight" in tensors and tensors["fc.weight"].ndim else 0
     state = network.state_dict().items()
