@@ -414,7 +414,8 @@ def test_few_images_have_as_many_neighbours_as_there_are_others(per_class: int, 
     assert graph.origin.details["neighbors"] == min(15, trained_on - 1)
     assert len(graph.components()) == 1
     warned = [text for text in erm["warnings"] if "--set size" in text]
-    assert warned == [text for text in tro["warnings"] if "--set size" in text], "who uses a topology says what it is worth"
+    told = [text for text in tro["warnings"] if "--set size" in text]
+    assert warned == told, "who uses a topology says what it is worth"
     assert bool(warned) is (trained_on <= 15)
     if warned:
         assert f"learned from {trained_on} training rows" in warned[0]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError, TopoRoError, listed, muted
-from toporo.estimators.auto import AutoClassifier, AutoEstimator, AutoRegressor
+from toporo.estimators.auto import AutoClassifier, AutoEstimator, AutoRegressor, TreesClassifier, TreesRegressor
 from toporo.estimators.candidates import Predictor
 from toporo.estimators.effects import EFFECTS
 from toporo.estimators.held_out import HeldOut
@@ -88,7 +88,8 @@ class AutoModel:
 
     def estimator(self) -> AutoEstimator:
         """Make the estimator; it predicts the same, and knows the candidates that have a weight."""
-        kind = AutoRegressor if self.classes is None else AutoClassifier
+        kinds = (TreesRegressor, TreesClassifier) if len(self.leaderboard) == 1 else (AutoRegressor, AutoClassifier)
+        kind: type[AutoEstimator] = kinds[self.classes is not None]
         test = None if self.test_groups is None else list(self.test_groups)
         made: AutoEstimator = kind(graph=self.graph, test_groups=test, folds=self.folds, random_state=self.seed)
         made.topology_, made.n_features_in_ = self.graph, self.inputs
