@@ -398,7 +398,7 @@ def test_a_budget_is_kept_and_one_too_small_is_an_error(monkeypatch: pytest.Monk
     assert {"constant", "linear", "trees"} == set(model.votes_)
     assert next(row for row in model.league_ if row.name == "linear, TRO").note == "not tried: the budget was spent"
     assert np.isfinite(model.predict(x, groups=g)).all()
-    with pytest.raises(SettingError, match=r"the budget of 0.05 s was spent before one candidate was fitted.*--fast"):
+    with pytest.raises(SettingError, match=r"the budget of 0.05 s was spent before one candidate was fitted.*--model linear"):
         fitted("linear", budget=0.05)
     with pytest.raises(SettingError, match="budget"):
         fitted("linear", budget=-1.0)
@@ -589,3 +589,12 @@ def test_shrinkage_is_chosen_by_groups_left_out() -> None:
     chosen = candidates.linear(candidates.Training(x, y, ids, None, None, None, (), 0))(new, ids, {})[:, 0]
     hardly = Ridge(alpha=1.0).fit(x, y).predict(new)
     assert np.mean((chosen - wanted) ** 2) < 0.8 * np.mean((hardly - wanted) ** 2)
+
+
+def test_columns_with_missing_values_of_pandas_are_fitted() -> None:
+    rng = np.random.default_rng(0)
+    counts = pd.array([None, *rng.integers(9, size=119)], dtype="Int64")
+    frame = pd.DataFrame({"count": counts, "level": rng.normal(size=120)})
+    frame["open"] = pd.array([True, None] * 60)
+    y = frame["level"].to_numpy()
+    assert AutoRegressor(folds=2).fit(frame, y).predict(frame).shape == (120,)

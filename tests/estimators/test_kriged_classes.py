@@ -197,3 +197,8 @@ def test_it_is_the_regression_of_its_indicators() -> None:
     shown = (y[known] == "no").astype(float)
     regression = KrigedRegressor(graph=CHAIN).fit(x[known], shown, groups=g[known])
     assert model.evidence_ == pytest.approx(regression.evidence_, abs=1e-6)
+
+
+def test_equal_rows_of_one_group_are_not_divided_to_calibrate() -> None:
+    with pytest.warns(TopoRoWarning, match="probabilities are not calibrated"):
+        KrigedClassifier().fit(np.ones((8, 1)), [0, 1] * 4, groups=["a"] * 8)

@@ -112,6 +112,10 @@ def test_anything_but_a_dict_of_number_arrays_is_refused(written, content):
 BOMBS = {
     "memory": b"\x80\x03cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nJ\xff\xff\xff\x7f\x85C\1b\x87R.",
     "time: a tuple of twice the one before, as a name": b"\x80\x02})q\0" + b"h\0h\0\x86q\0" * 200 + b"Ns.",
+    "time: such a tuple as the type of an array": b"\x80\x02)q\0"
+    + b"h\0h\0\x86q\0" * 200
+    + b"}X\1\0\0\0acnumpy.core.multiarray\n_reconstruct\n)R(K\1K\1\x85"
+    + b"cnumpy\ndtype\nh\0\x85R(K\3X\1\0\0\0<NNNtb\x89C\10\0\0\0\0\0\0\0\0tbs.",
 }
 CHILD = """
 import resource, sys

@@ -325,11 +325,11 @@ def test_what_is_free_on_the_device_is_the_limit_unless_a_smaller_one_is_given(m
     free = {"cpu": 1000, "cuda:0": 500}
     monkeypatch.setattr(diffusion, "free_memory", free.__getitem__)
     for given_limit, device, expected in (
-        (None, "cpu", (1000, False)),
-        (2000, "cpu", (2000, True)),
-        (None, "cuda:0", (500, False)),
-        (800, "cuda:0", (500, False)),
-        (300, "cuda:0", (300, True)),
+        (None, "cpu", (1000, "free memory")),
+        (2000, "cpu", (2000, "memory_limit")),
+        (None, "cuda:0", (500, "free memory of cuda:0")),
+        (800, "cuda:0", (500, "free memory of cuda:0")),
+        (300, "cuda:0", (300, "memory_limit")),
     ):
         assert diffusion._limit(diffusion.Settings(memory_limit=given_limit), device) == expected
 
@@ -547,3 +547,11 @@ def test_a_tolerance_beyond_float64_is_said_to_be_that() -> None:
     points, labels = clusters()
     with pytest.warns(TopoRoWarning, match="as near as float64 can resolve at this tol"):
         diffusion_emd(points, labels, tol=1e-15)
+
+
+def test_a_point_without_affinity_has_the_number_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator, "REORDER_ABOVE", 4)
+    affinity = np.eye(9) + np.eye(9, k=1) + np.eye(9, k=-1)
+    affinity[2] = affinity[:, 2] = 0.0
+    with pytest.raises(DataError, match=r"1 point\(s\) have no affinity .* \(first: 2\)"):
+        diffusion_emd(None, list("aaabbbccc"), affinity=sparse.csr_array(affinity))

@@ -58,7 +58,7 @@ def test_zeros_that_a_sparse_kernel_stores_join_nothing() -> None:
     stored = sparse.csr_array(np.kron(np.eye(2), np.ones((2, 2))) + 1.0)
     stored.data -= 1.0  # the entries are still there
     assert stored.nnz == 16
-    assert DiffusionOperator.from_kernel(stored).pieces().tolist() == [0, 0, 1, 1]
+    assert DiffusionOperator.from_kernel(stored).pieces.tolist() == [0, 0, 1, 1]
 
 
 # ---------------------------------------------------------------------- dense kernels that are nearly empty
@@ -147,4 +147,4 @@ def test_points_without_any_affinity_are_counted(form: Any) -> None:
     given_kernel = kernel()
     given_kernel[[3, 5]] = given_kernel[:, [3, 5]] = 0.0
     with pytest.raises(DataError, match=r"2 point\(s\) have no affinity to any point, .* \(first: 3\)"):
-        DiffusionOperator.from_kernel(form(given_kernel))
+        check_kernel(form(given_kernel))

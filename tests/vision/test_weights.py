@@ -137,6 +137,7 @@ def test_a_network_that_does_not_fit_is_refused_and_unchanged(write, network, er
         ),
         ({"conv1.weight": torch.zeros(64, 3, 3, 3)}, r"conv1.weight .*\(64, 3, 3, 3\), expected \(64, 3, 7, 7\)"),
         ({"conv1.weight": torch.zeros(64)}, r"conv1.weight has the shape \(64,\)"),
+        ({"conv1.weight": torch.zeros(0, 10**12, 7, 7)}, r"conv1.weight has the shape \(0, 1000000000000, 7, 7\)"),
         ({"bn1.weight": torch.ones(64, dtype=torch.int8)}, r"bn1.weight has the type torch.int8"),
         ({"bn1.weight": torch.full((64,), torch.nan)}, r"bn1.weight holds numbers that are not finite"),
         ({"bn1.running_var": torch.full((64,), torch.inf)}, r"bn1.running_var holds numbers that are not finite"),

@@ -11,7 +11,7 @@ array([7.        , 7.        , 3.66666667, 7.        , 3.66666667])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -66,9 +66,13 @@ def folds(
         codes = np.arange(len(ids)) if len(groups) == 1 else np.asarray(ids.codes)
         count = len(ids) if len(groups) == 1 else len(groups)
         fold_of = np.arange(count) % parts if kind == "turns" else random_parts(count, parts, seed)
-        masks = (fold_of[codes] == place for place in range(min(parts, count)))
-        return tuple(mask for mask in masks if not mask.all())
-    return tuple(np.isin(ids.codes, groups.encode(names)) for names in chosen)
+        return _some_kept(fold_of[codes] == place for place in range(min(parts, count)))
+    return _some_kept(np.isin(ids.codes, groups.encode(names)) for names in chosen)
+
+
+def _some_kept(masks: Iterable[Mask]) -> tuple[Mask, ...]:
+    """Return the masks that do not hold out every row."""
+    return tuple(mask for mask in masks if not mask.all())
 
 
 def random_parts(count: int, parts: int, seed: int) -> npt.NDArray[np.intp]:

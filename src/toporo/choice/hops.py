@@ -95,7 +95,7 @@ def hops_of_test(graph: GroupGraph, known: Sequence[Name], test_groups: Sequence
             "out, or take it out of test_groups."
         )
     hops = graph.hops(known)
-    return {name: hops[name] for name in test_groups or ()}
+    return {name: hops[name] for name in graph.require(test_groups or (), what="test group(s)")}
 
 
 def likeness(

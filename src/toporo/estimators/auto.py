@@ -188,7 +188,8 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             refuse_huge(target, "y")
         inputs = of.numbers_of(x)
         if inputs.size:
-            refuse_huge(np.where(np.isfinite(inputs), inputs, 0.0), "X")
+            extremes = [reduce(inputs, initial=0.0, where=np.isfinite(inputs)) for reduce in (np.min, np.max)]
+            refuse_huge(np.array(extremes), "X")
         rows = row_count(x)
         ids = one_group(EVERYONE, rows) if groups is None else group_ids(groups, rows)
         if sample_weight is not None:
@@ -199,7 +200,10 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             return self._fit_groups(x, target, ids, sample_weight)
 
     def _as_table(self, x: Any, *, reset: bool) -> Any:
-        """A pandas frame with text as categories, or an array of numbers, with the same columns as in the fit."""
+        """Return a pandas frame with text as categories, or an array of numbers, with the same columns as in the fit.
+
+        Numbers and booleans that pandas stores with a mask become floats, whose missing values are NaN.
+        """
         if not hasattr(x, "iloc"):
             try:
                 return validate_data(
@@ -212,8 +216,11 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         if x.ndim != 2 or not x.shape[1] or len(x) < 1 + reset:
             raise DataError(f"X has shape {x.shape}: expected at least {1 + reset} sample(s), and a column.")
         x = validate_data(self, x, reset=reset, skip_check_array=True)
-        texts = list(x.select_dtypes(exclude=["number", "bool", "category"]))
-        return x.astype(dict.fromkeys(texts, "category")) if texts else x
+        texts = x.select_dtypes(exclude=["number", "bool", "category"])
+        numbers = x.select_dtypes(include=["number", "bool"]).dtypes
+        masked = [name for name, kind in numbers.items() if not isinstance(kind, np.dtype)]
+        kinds = dict.fromkeys(texts, "category") | dict.fromkeys(masked, "float64")
+        return x.astype(kinds) if kinds else x
 
     def _makers(self) -> dict[str, Maker]:
         if not isinstance(self.candidates or {}, Mapping):

@@ -186,6 +186,8 @@ def _calibration_folds(graph: GroupGraph | None, ids: GroupIds, x: Array) -> tup
         return folds(ids, graph, others, kind="hops", parts=FOLDS)
     if len(names) == 1:  # equal rows stay together, in any order: a row twice is a row of weight 2
         rows = np.unique(x, axis=0, return_inverse=True)[1].ravel()
+        if not rows.any():  # all rows are equal
+            return ()
         ids = GroupIds(rows, Groups(range(int(rows.max()) + 1)))
     return folds(ids, parts=FOLDS)
 

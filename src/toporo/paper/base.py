@@ -211,7 +211,7 @@ class Benchmark:
             return [*variants.values()]
         if "" in variants:
             raise SettingError(f"{self.name} has no variants (found {names!r}): leave --variant out.")
-        patterns = [pattern.strip() for pattern in names.split(",")]
+        patterns = [pattern.strip() for pattern in names.split(",") if pattern.strip()] or [names]
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in variants):
                 raise UnknownNameError(f"variant of {self.name}", pattern, variants)

@@ -40,8 +40,9 @@ class _Record:
 
     def to_array(self) -> npt.NDArray[Any]:
         _, shape, dtype, fortran, content = self.state
-        code = f"{dtype.state[1]}{dtype.args[0]}"
-        if not _NUMBERS.fullmatch(code):
+        order, kind = dtype.state[1], dtype.args[0]
+        texts = isinstance(order, str) and isinstance(kind, str)  # writing nested tuples could take exponential time
+        if not texts or not _NUMBERS.fullmatch(code := order + kind):
             raise TypeError("an array of something other than numbers")
         return np.frombuffer(content, code).reshape(shape, order="F" if fortran else "C")
 

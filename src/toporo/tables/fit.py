@@ -124,8 +124,8 @@ def fit_table(
         chooses the penalty among ten by leaving out regions of training groups; for fewer than four groups, or a
         network, it is 1), ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``, ``folds``,
         ``budget``, … of votes, ``random_state`` of both; and of a linear model or a network ``method``: ``"tro"``
-        (unless given), ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control). None is as not
-        given.
+        (unless given), ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control). These three
+        may be None, as if not given.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -138,7 +138,8 @@ def fit_table(
     >>> model.predict({"town": ["D"], "rain": [1.0]}).round()
     array([2.])
     """
-    wanted = {name: value for name, value in settings.items() if value is not None}
+    optional = ("method", "penalty", "radius")
+    wanted = {name: value for name, value in settings.items() if value is not None or name not in optional}
     if model is None:
         model = default_model(wanted)
     _check_names(wanted.get("method", "tro"), model)

@@ -68,13 +68,14 @@ def make_engine(name: str, operator: DiffusionOperator, device: str, work: float
     operator, device, work : the operator, where to run, and the multiplications to come.
     """
     plain, compiled = ("scipy", "numba") if device == "cpu" else ("torch", "triton")
-    can_compile = operator.is_sparse and operator.nonzeros < 2**31
+    can_compile = operator.is_sparse and (device != "cpu" or operator.nonzeros < 2**31)
     if name == "auto":
         worth_it = can_compile and (device != "cpu" or work >= LARGE_WORK)
         name = compiled if worth_it and installed(compiled) else plain
     if name not in (plain, "torch", compiled) or (name == compiled and not can_compile):
         where = "a GPU (device='cuda')" if name == "triton" else "the CPU"
-        kernels = "" if name == "scipy" else " and on sparse kernels"
+        few = " of fewer than 2**31 entries" if name == "numba" else ""
+        kernels = "" if name == "scipy" else f" and on sparse kernels{few}"
         raise SettingError(f"engine={name!r} works on {where}{kernels}; use engine='auto' or kernel='knn'.")
     if not installed(name):
         raise SettingError(f"engine={name!r} needs {name}, which is not installed: {INSTALL[name]}.")

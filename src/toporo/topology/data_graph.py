@@ -123,13 +123,13 @@ class DataGraph:
     @cached_property
     def pieces(self) -> int:
         """The number of connected pieces."""
-        return int(self.operator.pieces().max()) + 1
+        return int(self.operator.pieces.max()) + 1
 
     def warn_of_pieces(self) -> None:
         """Warn if the data graph is not connected."""
         if self.pieces == 1:
             return
-        pieces = self.operator.pieces()
+        pieces = self.operator.pieces
         sizes = np.bincount(pieces, weights=self.operator.weights).astype(int)
         shown = []
         for piece in range(min(self.pieces, 3)):

@@ -36,7 +36,7 @@ from toporo.topology.choose_engine import ENGINES, check_device, choose_device, 
 from toporo.topology.data_graph import DataGraph, check_codes
 from toporo.topology.engine import Engine
 from toporo.topology.kernel import Sigma, check_features
-from toporo.topology.memory import Blocks, free_memory, graph_bytes, least_bytes, operator_bytes, plan_blocks
+from toporo.topology.memory import LIMIT, Blocks, free_memory, graph_bytes, least_bytes, operator_bytes, plan_blocks
 from toporo.types import Array
 
 #: Up to this many points ``kernel="auto"`` takes the dense kernel of the paper, beyond it the kNN kernel.
@@ -219,7 +219,7 @@ class GroupDiffusion:
         allowance = tol * LIKELY_SMALLEST / spread
         while True:
             rows, missing = self.filters.truncated(allowance)
-            with one_thread():  # several would change the order of sums
+            with one_thread(torch=self.engine.name == "torch"):  # several would change the order of sums
                 matrix = self._run(measures, rows)
             error = spread * missing
             if not np.isfinite(matrix).all():
@@ -274,12 +274,14 @@ def _work(graph: DataGraph, rows: list[Array]) -> float:
     return float(graph.operator.nonzeros) * len(graph.ids.groups) * max(map(len, rows))
 
 
-def _limit(settings: Settings, device: str) -> tuple[int | None, bool]:
-    """Return the bytes to stay within, and whether they are the user's limit; on a GPU what is free counts too."""
+def _limit(settings: Settings, device: str) -> tuple[int | None, str]:
+    """Return the bytes to stay within, and where they are from; on a GPU what is free counts too."""
     given, free = settings.memory_limit, None
     if given is None or device != "cpu":
         free = free_memory(device)
-    return (given, True) if free is None or (given is not None and given <= free) else (free, False)
+    if free is None or (given is not None and given <= free):
+        return given, LIMIT
+    return free, "free memory" if device == "cpu" else f"free memory of {device}"
 
 
 def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float, scales: int) -> None:
@@ -309,13 +311,12 @@ def _smallest(matrix: Array) -> float:
 
 def _check_memory(points: Array, kernel: str, groups: int, settings: Settings) -> None:
     """Raise an error for a limit that cannot be met, before the work starts."""
-    limit, given = _limit(settings, "cpu")
+    limit, source = _limit(settings, "cpu")
     building, fixed = graph_bytes(len(points), points.shape[1], settings.neighbors if kernel == "knn" else None)
     if limit is not None and building > limit:
         instead = "fewer neighbours" if kernel == "knn" else "kernel='knn'"
         raise SettingError(
-            f"{'memory_limit is' if given else 'free memory is'} {human(limit)}, but building the {kernel} kernel of "
-            f"{len(points)} points and {groups} groups takes about {human(building)}. Raise the limit, use {instead}, "
-            "or give fewer points."
+            f"{source} is {human(limit)}, but building the {kernel} kernel of {len(points)} points and {groups} groups "
+            f"takes about {human(building)}. Raise the limit, use {instead}, or give fewer points."
         )
-    plan_blocks(len(points), groups, settings.scales + 1, fixed, limit, given)
+    plan_blocks(len(points), groups, settings.scales + 1, fixed, limit, source)

@@ -15,6 +15,8 @@ WIDEST = 56
 LINE = 8
 #: Arrays as large as a block of groups beside its fields: two terms of the recurrence, and a product.
 STATES = 3
+#: Name of a limit that the user set, in messages.
+LIMIT = "memory_limit"
 
 
 class Blocks(NamedTuple):
@@ -39,21 +41,22 @@ def least_bytes(points: int, groups: int, fixed: int) -> int:
     return fixed + 8 * points * LINE * (STATES + -(-groups // LINE))
 
 
-def plan_blocks(points: int, groups: int, filters: int, fixed: int, limit: int | None, given: bool) -> Blocks:
+def plan_blocks(points: int, groups: int, filters: int, fixed: int, limit: int | None, source: str) -> Blocks:
     """Return the widest blocks of groups that leave room for a filter's fields of all groups, and how many filters fit.
 
     Parameters
     ----------
     points, groups, filters : the size of the work.
     fixed : bytes of the data graph.
-    limit, given : bytes or None, and whether they are the user's limit and not the machine's.
+    limit, source : bytes or None, and where they are from: :data:`LIMIT`, or the free memory of the machine or a GPU.
     """
     least = least_bytes(points, groups, fixed)
     if limit is not None and limit < least:
+        instead = "Use device='cpu'" if "cuda" in source else "Raise the limit"
         raise SettingError(
-            f"{'memory_limit is' if given else 'free memory is'} {human(limit)}, but {points} points and {groups} "
-            f"groups need at least {human(least)}: {human(fixed)} for the data graph and the rest for one scale at a "
-            "time. Raise the limit, use fewer neighbours, or give fewer points."
+            f"{source} is {human(limit)}, but {points} points and {groups} groups need at least {human(least)}: "
+            f"{human(fixed)} for the data graph and the rest for one scale at a time. {instead}, use fewer neighbours, "
+            "or give fewer points."
         )
     for widest in range(WIDEST, 0, -LINE):
         count = -(-groups // widest)

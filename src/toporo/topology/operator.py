@@ -13,6 +13,7 @@ have the same neighbours, so after one step of the walk they carry the same valu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -63,11 +64,6 @@ class DiffusionOperator:
         if largest > 0.0 and not 1e-100 < largest < 1e100:
             values /= largest  # the walk does not depend on the unit
         degree = np.asarray(matrix @ w).ravel()
-        if (degree <= 0).any():
-            raise DataError(
-                f"{int((degree <= 0).sum())} point(s) have no affinity to any point, themselves included (first: "
-                f"{int(np.argmax(degree <= 0))}). Leave them out, or give each an affinity to itself."
-            )
         matrix = _scale(_without_negligible(matrix, degree), 1.0 / degree)
         density = np.asarray(matrix @ w).ravel()
         return cls(_scale(matrix, np.sqrt(w / density)), density, w)
@@ -95,8 +91,9 @@ class DiffusionOperator:
         """Stored entries of S."""
         return int(self.symmetric.nnz) if self.is_sparse else int(self.symmetric.size)
 
+    @cached_property
     def pieces(self) -> npt.NDArray[np.int32]:
-        """Return for every point the number of the connected piece it lies in; the largest piece is 0."""
+        """For every point the number of the connected piece it lies in; the largest piece is 0."""
         if not self.is_sparse and (self.symmetric > 0).all():
             return np.zeros(len(self), dtype=np.int32)
         _, labels = connected_components(sparse.csr_array(self.symmetric), directed=False)
@@ -151,6 +148,12 @@ def check_kernel(kernel: Any) -> Kernel:
         raise DataError(
             f"the affinity is not symmetric (largest difference: {float(difference.max()):g}); symmetrise first, e.g. "
             "(K + K.T) / 2."
+        )
+    lonely = np.flatnonzero(np.asarray(matrix.sum(axis=1)).ravel() <= 0)
+    if len(lonely):
+        raise DataError(
+            f"{len(lonely)} point(s) have no affinity to any point, themselves included (first: {lonely[0]}). Leave "
+            "them out, or give each an affinity to itself."
         )
     return matrix
 

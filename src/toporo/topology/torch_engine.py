@@ -43,7 +43,9 @@ class TorchEngine(Engine):
         result = torch.zeros((len(a), a.shape[2], b.shape[2]), dtype=torch.float64, device=self.device)
         for start in range(0, a.shape[1], CHUNK):
             part = slice(start, start + CHUNK)
-            left, right = ((block[:, part] * self._leave[part, None]).transpose(1, 2).contiguous() for block in (a, b))
+            scale = self._leave[part, None]
+            left = (a[:, part] * scale).transpose(1, 2).contiguous()
+            right = left if a is b else (b[:, part] * scale).transpose(1, 2).contiguous()
             result += torch.cdist(left, right, p=1.0)
         return result.cpu().numpy()
 

@@ -15,7 +15,7 @@ from toporo.errors import DataError
 from toporo.files import parse_json, write_whole
 from toporo.types import Record
 
-SCHEMA = "toporo.checkpoint/3"
+SCHEMA = "toporo.checkpoint/4"
 
 
 def write_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Record) -> None:

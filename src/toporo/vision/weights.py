@@ -150,7 +150,9 @@ def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> dict[str
     # Sorted, as safetensors returns tensors in any order.
     kept = {name: content[name] for name in sorted(content) if not name.endswith(COUNTER)}
     first = kept.get("conv1.weight")
-    channels = 3 if first is None or first.ndim != 4 else max(1, first.shape[1])  # load_weights checks them
+    channels = 3
+    if first is not None and first.ndim == 4 and first.numel():  # load_weights checks them
+        channels = first.shape[1]
     _require_fit(kept, ResNet(1, depth=depth, channels=channels), source)
     tensors: dict[str, Tensor] = {}
     for name, tensor in kept.items():
