@@ -428,7 +428,7 @@ def test_too_few_images_or_tiles_to_validate_on_are_an_error_before_the_first_ru
     ):
         reproduce("pacs", tmp_path / "out", data=tmp_path / "data", vision=CHOICES, variant="photo")
     write_floods(tmp_path / "data", counts={"train": 2})
-    with pytest.raises(DataError, match=r"too few tiles .* Ghana \(2\), .*training event: .*smaller tiles with --size"):
+    with pytest.raises(DataError, match=r"too few tiles .* Ghana \(2\), .*training event: .*tiles with --set size"):
         reproduce("sen1floods11", tmp_path / "out", data=tmp_path / "data", vision=replace(FLOODS, size=32))
     assert not (tmp_path / "out" / "runs").exists()
 

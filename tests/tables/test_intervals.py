@@ -167,7 +167,7 @@ def test_votes_have_intervals_without_further_fits(monkeypatch: pytest.MonkeyPat
 def test_costly_models_are_asked_for_intervals() -> None:
     table = only(TABLE, station=STATIONS[:4])
     quick = {"model": "mlp", "epochs": 2, "hidden": (4,), "graph": None, "test_groups": ()}
-    with pytest.raises(SettingError, match=r"up to twelve more fits.*--intervals \(intervals=True\)"):
+    with pytest.raises(SettingError, match=r"up to twelve more fits.*--set intervals=true \(intervals=True\)"):
         fit(table, **quick).predict(table, interval=0.9)
     _, lower, upper = fit(table, **quick, intervals=True).predict(table, interval=0.9)
     assert (lower < upper).all()

@@ -353,7 +353,7 @@ def test_classes_have_probabilities_and_are_kept(classes: int, tmp_path: Path) -
     assert again.explain() == model.explain()
     assert again.estimator.held_out_ == model.estimator.held_out_
     assert "Coefficients are of the share of" in " ".join(model.explain().notes)
-    with pytest.raises(SettingError, match=r"no intervals: it takes up to twelve more fits.*--intervals"):
+    with pytest.raises(SettingError, match=r"no intervals: it takes up to twelve more fits.*--set intervals=true"):
         model.predict(table, interval=0.9)
 
 

@@ -62,7 +62,7 @@ def test_an_unstable_one_is_warned_of_and_spread_evenly(test: tuple[str, ...]) -
     assert "not distinguishable from chance" in prior.fallback_reason
     words = model.explain().remarks[1]
     assert "it is the same for all groups" in words
-    assert words.endswith(f"--prior {'harmonic' if test else 'betweenness'} takes it anyhow.")
+    assert words.endswith(f"--set prior={'harmonic' if test else 'betweenness'} takes it anyhow.")
 
 
 def test_who_names_a_prior_gets_it() -> None:
@@ -118,4 +118,4 @@ def test_advice_on_a_graph_in_pieces_names_the_command_that_has_the_setting() ->
     with pytest.warns(TopoRoWarning) as caught:
         fit_table(table | {"y": rng.normal(size=600)}, target="y", group="g", graph="learn", model="linear")
     advice = next(str(warning.message) for warning in caught if "falls into" in str(warning.message))
-    assert "Use a larger sigma (toporo topology --sigma; --graph of other commands takes" in advice
+    assert "Use a larger sigma (toporo topology --set sigma; --graph of other commands takes" in advice
