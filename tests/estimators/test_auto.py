@@ -398,7 +398,9 @@ def test_a_budget_is_kept_and_one_too_small_is_an_error(monkeypatch: pytest.Monk
     assert {"constant", "linear", "trees"} == set(model.votes_)
     assert next(row for row in model.league_ if row.name == "linear, TRO").note == "not tried: the budget was spent"
     assert np.isfinite(model.predict(x, groups=g)).all()
-    with pytest.raises(SettingError, match=r"the budget of 0.05 s was spent before one candidate was fitted.*--model linear"):
+    with pytest.raises(
+        SettingError, match=r"the budget of 0.05 s was spent before one candidate was fitted.*--model linear"
+    ):
         fitted("linear", budget=0.05)
     with pytest.raises(SettingError, match="budget"):
         fitted("linear", budget=-1.0)

@@ -192,8 +192,8 @@ def test_a_plain_install_has_the_plain_engine_and_errors_tell_what_to_install(mo
 @pytest.mark.parametrize(
     ("name", "as_sparse", "device", "where"),
     [
-        ("numba", False, "cpu", "the CPU and on sparse kernels"),
-        ("numba", True, "cuda:1", "the CPU and on sparse kernels"),
+        ("numba", False, "cpu", r"the CPU and on sparse kernels of fewer than 2\*\*31 entries"),
+        ("numba", True, "cuda:1", r"the CPU and on sparse kernels of fewer than 2\*\*31 entries"),
         ("scipy", True, "cuda:1", "the CPU"),
         ("triton", False, "cuda", r"a GPU \(device='cuda'\) and on sparse kernels"),
         ("triton", True, "cpu", r"a GPU \(device='cuda'\) and on sparse kernels"),
