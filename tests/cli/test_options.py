@@ -93,3 +93,9 @@ def test_settings_have_the_types_of_their_fields(text: str, value: object) -> No
 def test_a_wrong_setting_is_an_error_that_says_what_is_expected(text: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         parse_settings([text], Settings)
+
+
+def test_a_seed_for_a_model_that_draws_nothing_is_refused(toporo: Run) -> None:
+    done = toporo("fit", "t.csv", "-t", "y", "-g", "state", "-o", "model", "--model", "linear", "--set", "seed=1")
+    assert done.code == 2
+    assert "--set seed is of model auto, trees or mlp" in " ".join(done.err.split())

@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import load, save
 from sklearn.linear_model import LinearRegression
 
-from toporo.errors import DataError, SettingError
-from toporo.estimators.auto import AutoClassifier, AutoRegressor
+from toporo.errors import DataError, SettingError, TopoRoWarning
+from toporo.estimators.auto import AutoClassifier, AutoRegressor, TreesRegressor
 from toporo.estimators.state import dump_state, load_state
 
 M, PER = 9, 25
@@ -128,6 +128,16 @@ def _forged(arrays: Any, name: str, value: int) -> dict[str, np.ndarray]:
     return {found: other}
 
 
+def _change(ending: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any, Any], None]:
+    """Change the first array whose name ends so."""
+
+    def work(content: Any, arrays: Any) -> None:
+        name = next(key for key in arrays if key.endswith(ending))
+        arrays[name] = change(arrays[name])
+
+    return work
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -140,7 +150,8 @@ def _forged(arrays: Any, name: str, value: int) -> dict[str, np.ndarray]:
         (_break("model/effects", []), "effect"),
         (_break("model/effects/0/models/0/name", "magic"), "not one of this version"),
         (_break("model/effects/0/modes/class", "GraphFactors"), "expected one of"),
-        (_break("model/inputs", 4), "predicts nothing"),
+        (_break("model/inputs", 4), "shape|not there|other inputs"),
+        (_break("model/inputs", 10**13), "shape|not there|other inputs"),
         (_break("model/folds", "many"), "folds"),
         (_break("model/more", 1), "no such field"),
         (_break("class", "AutoClassifier"), "its model that of a AutoRegressor"),
@@ -148,6 +159,10 @@ def _forged(arrays: Any, name: str, value: int) -> dict[str, np.ndarray]:
         (lambda content, arrays: arrays.update({"stranger": np.zeros(1)}), "stranger.*belong to nothing"),
         (lambda content, arrays: arrays["effects.0.factors.rows"].fill(-1.0), "beyond what it may"),
         (lambda content, arrays: arrays["effects.0.factors.roots"].fill(np.nan), "holds NaN"),
+        (_change(".fill", lambda array: array[:1]), "'fill' has shape"),
+        (_change(".fill", lambda array: np.full_like(array, np.inf)), "infinite values"),
+        (_change(".kept", lambda array: np.array(0)), "has no dimension"),
+        (_change(".kept", lambda array: array + 10**6), "columns that are not there"),
         (lambda content, arrays: arrays.update(_forged(arrays, "left", 0)), "a node leads nowhere, back"),
         (lambda content, arrays: arrays.update(_forged(arrays, "feature", 10**6)), "a feature that is not there"),
         (lambda content, arrays: arrays.update(_forged(arrays, "roots", -1)), "a node leads nowhere"),
@@ -171,3 +186,36 @@ def test_no_part_can_be_missing(whole: AutoRegressor) -> None:
     for key in arrays:
         with pytest.raises(DataError, match="is missing"):
             load_state(content, {name: value for name, value in arrays.items() if name != key})
+
+
+def test_predictors_within_each_other_are_refused_before_they_predict(whole: AutoRegressor) -> None:
+    """Each means of groups would double the columns."""
+    content, arrays = copy.deepcopy(stored(whole))
+    candidate = content["model"]["candidates"][0]
+    for _ in range(25):
+        candidate[1] = {"class": "InContext", "say": candidate[1]}
+    with pytest.raises(DataError, match="too deep within each other"):
+        load_state(content, arrays)
+
+
+def test_classes_that_are_numbers_are_distinct_and_in_order() -> None:
+    x, g = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 6
+    content, arrays = stored(AutoClassifier(folds=2).fit(x, (x[:, 0] > 0).astype(int), groups=g))
+    for name in [key for key in arrays if key.endswith(("classes", "classes_"))]:
+        for wrong in ([0, 0], [1, 0], [0], [[0, 1]]):
+            with pytest.raises(DataError, match="are not at least two, in order"):
+                load_state(content, {**arrays, name: np.array(wrong)})
+
+
+def test_trees_alone_are_loaded_as_such_whatever_else_was_tried() -> None:
+    x, g = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 6
+    with pytest.warns(TopoRoWarning, match="could not be fitted"):
+        model = TreesRegressor(folds=2, candidates={"mine": Failing()}).fit(x, x[:, 0], groups=g)
+    assert type(load_state(*stored(model))) is TreesRegressor
+
+
+class Failing(LinearRegression):  # type: ignore[misc]
+    """Cannot be fitted."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        raise ValueError("no")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,9 @@ def test_the_command_has_those_of_fit_table() -> None:
 
 
 def test_what_the_page_of_help_says_is_what_the_estimators_do() -> None:
-    usual = defaults(tr.TRORegressor.__init__)
-    told = {}
-    for name, each in inspect.signature(command.fit, eval_str=True).parameters.items():
-        for part in getattr(each.annotation, "__metadata__", ()):
-            told[name] = getattr(part, "show_default", None)
-    assert {name: told[name] for name in ("prior", "penalty", "divergence", "ridge")} == {
-        name: usual[name] for name in ("prior", "penalty", "divergence", "ridge")
-    }
+    usual, told = defaults(tr.TRORegressor.__init__), {each.name: each.default for each in fields(command.FitSettings)}
+    names = ("prior", "penalty", "divergence", "ridge")
+    assert {name: told[name] for name in names} == {name: usual[name] for name in names}
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

@@ -99,7 +99,7 @@ def compare(
     if (page := files.get("page")) is not None:
         from toporo.pages.compare import write_comparison  # matplotlib, which most calls do without
 
-        with working("drawing the page", page, quiet=flags.silent):
+        with working("drawing the page", "the page was not written", quiet=flags.silent):
             write_comparison(contest, page)
     if flags.json:
         say_data(json.dumps(contest.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))

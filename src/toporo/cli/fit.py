@@ -21,6 +21,7 @@ from toporo.cli.options import (
     Flags,
     choice,
     data_source,
+    either,
     option,
     seconds,
     takes_flags,
@@ -43,6 +44,8 @@ COLUMNS, SHOWN = 10, 10
 #: Which columns come first where not all are shown.
 ROLES = ("target", "group", "weight", "left out", "feature")
 _MODEL, _OUTPUT = "Model", "Output"
+#: Models that draw at random.
+SEEDED = ("auto", "trees", "mlp")
 
 
 @dataclass(frozen=True)
@@ -127,11 +130,13 @@ def fit(
     borders.csv --test-groups NV,UT --out model
     """
     check_target(out, overwrite=overwrite)
-    seed, intervals = settings.pop("seed", 0), settings.pop("intervals", False)
+    seed, intervals = settings.pop("seed", None), settings.pop("intervals", False)
     kind = model or default_model(settings)
+    if seed is not None and kind not in SEEDED:
+        raise typer.BadParameter(f"--set seed is of model {either(SEEDED)}, and this is {kind}: leave it out.")
     if budget is not None and kind != "auto":
         raise typer.BadParameter(f"--budget is of model auto, and this is {kind}: leave it out.")
-    if kind in ("auto", "trees", "mlp"):
+    if seed is not None:
         settings["random_state"] = seed
     with working("fitting", out / MANIFEST, quiet=flags.silent), _resumable(kind, out) as kept:
         if kind == "auto":

@@ -108,29 +108,6 @@ def option(help: str, panel: str, *names: str, **settings: Any) -> Any:  # noqa:
     return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
 
 
-def coordinates_option(panel: str) -> Any:
-    """The option that says where a graph's groups lie."""
-    return option(
-        "Where groups lie, to draw the graph as a map: a table with group, lat and lon, or group, x and y.",
-        panel,
-        "--coordinates",
-        metavar="FILE",
-        show_default="states of the USA are known",
-    )
-
-
-def engine_option(panel: str) -> Any:
-    """The option that says which machines do the work."""
-    return option(
-        "local: this machine; ray: the cluster that $RAY_ADDRESS names, else one of this machine; or a running Ray "
-        "cluster's address, e.g. head-node:6379.",
-        panel,
-        "--engine",
-        metavar="ENGINE",
-        autocompletion=completing(("local", "ray")),
-    )
-
-
 def choice(text: str, panel: str, names: Collection[str], *flags: str, checked: bool = True, **settings: Any) -> Any:
     """An option that is one of these names: its help has them all, a shell completes them.
 

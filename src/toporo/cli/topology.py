@@ -123,7 +123,7 @@ def topology(
         _write_distances(files["distances"], learned.distances)
     if "picture" in files:
         train = [name for name in graph.names if name not in test] if test else None
-        with working("drawing the graph", files["picture"], quiet=flags.silent):
+        with working("drawing the graph", "the picture was not written", quiet=flags.silent):
             write_picture(
                 files["picture"],
                 lambda: graph_figure(lambda ax: graph.plot(ax, train=train, test=test or None), len(graph)),

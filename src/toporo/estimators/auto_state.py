@@ -9,22 +9,26 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from toporo.errors import DataError, SettingError, TopoRoError, listed, muted
+from toporo.errors import DataError, SettingError, listed
 from toporo.estimators.auto import AutoClassifier, AutoEstimator, AutoRegressor, TreesClassifier, TreesRegressor
-from toporo.estimators.candidates import Predictor
+from toporo.estimators.candidates import Boosted, InContext, Inputs, Linear, OfKriged, Predictor, Same, Sum
 from toporo.estimators.effects import EFFECTS
 from toporo.estimators.held_out import HeldOut
 from toporo.estimators.kriged_state import KrigedState, check_places
 from toporo.estimators.league import Standing
-from toporo.groups import GroupIds, Groups
+from toporo.groups import Groups
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
+
+#: Predictors that a candidate lies within at most.
+DEEPEST = 2
 
 
 @dataclass(frozen=True, eq=False)
 class AutoModel:
     """A fitted :class:`~toporo.AutoRegressor` or :class:`~toporo.AutoClassifier`, without candidates of no weight."""
 
+    trees_alone: bool
     folds: int
     seed: int
     test_groups: tuple[Name, ...] | None
@@ -52,6 +56,7 @@ class AutoModel:
         test, classes = estimator.test_groups, isinstance(estimator, AutoClassifier)
         candidates: Any = {name: estimator.candidates_[name] for name in weights}
         return cls(
+            trees_alone=isinstance(estimator, TreesRegressor | TreesClassifier),
             folds=int(estimator.folds),
             seed=int(estimator.random_state),
             test_groups=None if test is None else tuple(test),
@@ -85,10 +90,12 @@ class AutoModel:
             if effect.factors.groups.names != groups.names or effect.factors.columns or effect.factors.outputs != 1:
                 raise DataError("its effects are of other groups, or of inputs.")
             check_places(effect, self.graph)
+        for candidate in self.candidates.values():
+            check_candidate(candidate, self.inputs, self.classes)
 
     def estimator(self) -> AutoEstimator:
         """Make the estimator; it predicts the same, and knows the candidates that have a weight."""
-        kinds = (TreesRegressor, TreesClassifier) if len(self.leaderboard) == 1 else (AutoRegressor, AutoClassifier)
+        kinds = (TreesRegressor, TreesClassifier) if self.trees_alone else (AutoRegressor, AutoClassifier)
         kind: type[AutoEstimator] = kinds[self.classes is not None]
         test = None if self.test_groups is None else list(self.test_groups)
         made: AutoEstimator = kind(graph=self.graph, test_groups=test, folds=self.folds, random_state=self.seed)
@@ -102,18 +109,61 @@ class AutoModel:
         made.votes_ = dict.fromkeys(tried, 0.0) | self.weights
         made.fits_ = [effect.solve(EFFECTS) for effect in self.effects]
         made._settle()
-        self._try(made)
         return made
 
-    def _try(self, made: AutoEstimator) -> None:
-        """Raise unless the candidates predict a row of as many inputs."""
-        ids = GroupIds(np.zeros(1, np.intp), Groups(list(self.sizes)[:1]))
-        outputs = 1 if self.classes is None else len(self.classes)
-        for name, candidate in made.candidates_.items():
-            try:
-                with muted(), np.errstate(all="ignore"):
-                    shape = candidate(np.zeros((1, self.inputs)), ids, {}).shape
-            except (TopoRoError, ValueError, IndexError, TypeError) as error:
-                raise DataError(f"its candidate {name!r:.50} predicts nothing: {error}") from None
-            if shape != (1, outputs):
-                raise DataError(f"its candidate {name!r:.50} has {shape[-1]} output(s), expected {outputs}.")
+
+def check_candidate(candidate: Predictor, inputs: int, classes: npt.NDArray[Any] | None, depth: int = 0) -> None:
+    """Raise unless a candidate predicts rows of so many inputs, and nothing in it is larger than that needs.
+
+    Parameters
+    ----------
+    candidate : the predictor, before it is used.
+    inputs, classes : of the model.
+    depth : how many predictors it is within.
+    """
+    outputs = 1 if classes is None else len(classes)
+    if depth > DEEPEST:
+        raise DataError("its candidates lie too deep within each other.")
+    if isinstance(candidate, InContext):
+        check_candidate(candidate.say, 2 * inputs, classes, depth + 1)
+    elif isinstance(candidate, Sum):
+        check_candidate(candidate.below, inputs, classes, depth + 1)
+        check_candidate(candidate.above, inputs, classes, depth + 1)
+    elif isinstance(candidate, Same):
+        _check_shape("values", candidate.values, (outputs,))
+    elif isinstance(candidate, Linear):
+        scores = 1 if outputs < 3 else outputs
+        _check_inputs(candidate.inputs, inputs)
+        _check_shape("coef", candidate.coef, (inputs, scores))
+        _check_shape("intercept", candidate.intercept, (scores,))
+        _check_outputs(candidate, classes)
+    elif isinstance(candidate, Boosted):
+        if candidate.kept.ndim != 1 or not len(candidate.kept) or candidate.kept.max() >= inputs:
+            raise DataError("its trees look at columns that are not there.")
+        if candidate.model.link != ("identity" if classes is None else "classes"):
+            raise DataError(f"its trees are linked by {candidate.model.link!r:.20}.")
+        if classes is not None and not np.array_equal(candidate.model.classes_, classes):
+            raise DataError("its trees are of other classes.")
+        _check_outputs(candidate, classes)
+    elif isinstance(candidate, OfKriged):
+        _check_inputs(candidate.inputs, inputs)
+        if classes is not None or candidate.model.n_features_in_ != inputs or not candidate.model._one_column:
+            raise DataError("its kriged candidate is of other inputs, of several targets, or of classes.")
+
+
+def _check_inputs(scaling: Inputs, inputs: int) -> None:
+    for name in ("fill", "center", "scale", "low", "high"):
+        _check_shape(name, getattr(scaling, name), (inputs,))
+
+
+def _check_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise DataError(f"its array {name!r} has shape {array.shape}, expected {shape}.")
+
+
+def _check_outputs(candidate: Linear | Boosted, classes: npt.NDArray[Any] | None) -> None:
+    """Raise unless a candidate predicts every class, each at its place."""
+    outputs = 1 if classes is None else len(classes)
+    places = None if candidate.places is None else candidate.places.tolist()
+    if candidate.count != outputs or places != (None if classes is None else [*range(outputs)]):
+        raise DataError(f"its candidate has {candidate.count} output(s), expected {outputs}.")

@@ -239,7 +239,7 @@ class Boosted(Predictor):
 
     def check(self) -> None:
         """Raise unless there is a column for each of the trees' inputs."""
-        if len(self.kept) != self.model.inputs or (self.kept < 0).any():
+        if self.kept.shape != (self.model.inputs,) or (self.kept < 0).any():
             raise DataError("its trees look at columns that are not there.")
 
     def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:  # noqa: ARG002

@@ -43,6 +43,8 @@ NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 #: Metadata of fields that are not stored, and have a default. ``{"stored": SomeClass}`` is that of fields which are
 #: stored in another form.
 UNSTORED: Mapping[str, Any] = {"stored": False}
+#: Metadata of fields whose arrays may hold infinite numbers.
+UNBOUNDED: Mapping[str, Any] = {"finite": False}
 #: The most bytes that the labels of classes may take.
 MOST_BYTES = 1 << 26
 
@@ -197,13 +199,20 @@ class _Reader:
             differ = listed(sorted(set(given) ^ set(hints)))
             raise DataError(f"its form is wrong: a {kind.__name__} has no such field, or it is missing: {differ}.")
         inner = f"{where}." if where else ""
-        made = kind(**{name: self.read(of_field, given[name], f"{inner}{name}") for name, of_field in hints.items()})
+        values = {name: self.read(of_field, given[name], f"{inner}{name}") for name, of_field in hints.items()}
+        for field in fields(kind):
+            value = values.get(field.name)
+            if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not field.metadata.get("finite", True):
+                continue
+            if not np.isfinite(value).all():
+                raise DataError(f"its array '{inner}{field.name}' holds infinite values: expected finite numbers.")
+        made = kind(**values)
         if hasattr(made, "check"):
             made.check()
         return made.unpacked() if hasattr(made, "unpacked") else made
 
     def _array(self, kind: Any, content: Any, where: str) -> npt.NDArray[Any]:
-        """Return a finite array of a type; of any type, also labels."""
+        """Return an array of a type, without NaN; one of any type holds the labels of classes."""
         if kind is Any and not isinstance(content, str):
             return labels_from_json(content)
         name = as_type(content, str, f"its form is wrong: {where}")
@@ -211,12 +220,17 @@ class _Reader:
         if array is None:
             raise DataError(f"its array {name!r:.80} is missing.")
         sound = array.dtype.kind in "fib" if kind is Any else array.dtype == np.dtype(kind)
-        if not sound or (array.dtype.kind == "f" and np.isnan(array).any()):
+        if not sound or not array.ndim or (array.dtype.kind == "f" and np.isnan(array).any()):
             expected = "numbers" if kind is Any else np.dtype(kind)
             raise DataError(
-                f"its array {name!r:.80} is of type {array.dtype}, or holds NaN: expected finite numbers ({expected})."
+                f"its array {name!r:.80} is of type {array.dtype}, holds NaN or has no dimension: expected numbers "
+                f"({expected})."
             )
-        return self.made.setdefault(name, np.array(array, order="C"))
+        if kind is Any and (array.ndim > 1 or len(array) < 2 or not (array[1:] > array[:-1]).all()):
+            raise DataError(f"its classes {listed(array.ravel()[:20].tolist())} are not at least two, in order.")
+        if name not in self.made:
+            self.made[name] = np.array(array, order="C")
+        return self.made[name]
 
     def _groups(self, content: Any, where: str) -> Groups:
         names = [name_from_json(name) for name in as_type(content, list[Any], f"its form is wrong: {where}")]

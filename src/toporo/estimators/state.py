@@ -193,7 +193,7 @@ def load_state(content: Any, arrays: Arrays) -> Any:
         if kind in WEIGHTED:
             return _loaded_weighted(as_type(content, StoredWeighted, "its form is wrong"), arrays)
         return _loaded(as_type(content, StoredEstimator, "its form is wrong"), arrays)
-    except TopoRoError as error:
+    except (TopoRoError, TypeError, ValueError, IndexError, ArithmeticError, MemoryError, RecursionError) as error:
         raise DataError(f"not a stored estimator: {error}") from None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from toporo.checks import one_of
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError, listed
-from toporo.estimators.packing import Arrays
+from toporo.estimators.packing import UNBOUNDED, Arrays
 from toporo.machine import one_thread
 from toporo.types import Array
 
@@ -65,7 +65,7 @@ class StoredTrees:
     baseline: Array
     roots: npt.NDArray[np.int64]
     value: Array
-    threshold: Array
+    threshold: Array = field(metadata=UNBOUNDED)
     feature: npt.NDArray[np.int64]
     left: npt.NDArray[np.int64]
     right: npt.NDArray[np.int64]
