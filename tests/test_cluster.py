@@ -237,7 +237,10 @@ def test_a_full_disk_names_the_machine(two: Cluster) -> None:
         list(two.each(fail, [("erm seed 0", ("disk",))]))
 
 
-def test_what_is_lost_is_done_again_and_not_for_ever(two: Cluster, tmp_path: Path) -> None:
+def test_what_is_lost_is_done_again_and_not_for_ever(
+    two: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seam, "PAUSE", 0.01)
     calls = [(name, (tmp_path / name,)) for name in "ab"]
     assert sorted(two.each(die_at_first, calls)) == [("a", "done"), ("b", "done")]
     with pytest.raises(TopoRoError, match=r"job q was lost 4 times.*fewer jobs at a time"):

@@ -19,12 +19,14 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -38,11 +40,11 @@ T = TypeVar("T")
 LOCAL, RAY = "local", "ray"
 #: Seconds that a cluster has to answer, and its machines to say what they have installed.
 PATIENCE, PROBING = 10.0, 60.0
-#: How often a call is made again whose worker or machine died.
-RETRIES = 3
-#: Settings of Ray: retries where memory was short, which Ray counts by themselves, and milliseconds before a retry, for
-#: a machine that is dying may for a moment still be given calls.
-_RETRYING = {"RAY_task_oom_retries": str(RETRIES), "RAY_task_retry_delay_ms": "1000"}
+#: How often a call is made again whose worker or machine died, and after how many seconds: the first time, then twice
+#: as many each time. A machine that is dying may for a moment still be given calls, and lose them at once.
+RETRIES, PAUSE = 3, 1.0
+#: Seconds that calls have to end by themselves before they are cancelled.
+MOMENT = 0.5
 #: Bytes that a cluster of our own shares between its processes, and the longest folder that leaves room for a socket.
 STORE, _LONGEST = 200 * 2**20, 24
 #: What must be the same on every machine for the same figures, beside toporo and Python.
@@ -94,8 +96,8 @@ class Cluster:
                     del call  # else a worker would keep the result until the next one
                     yield job, result
             finally:
-                for _, call in running:
-                    self._cancel(call)
+                if running:
+                    self._cancel([call for _, call in running])
 
     def _threads(self) -> AbstractContextManager[Any]:
         """Return the threads that calls are made in, or waited for."""
@@ -109,8 +111,8 @@ class Cluster:
         """Wait for a call."""
         return call()
 
-    def _cancel(self, call: Any) -> None:
-        """End a call whose result nobody wants, if it is under way or was not begun."""
+    def _cancel(self, calls: list[Any]) -> None:
+        """End calls whose results nobody wants, if they are under way or were not begun."""
 
 
 class Threads(Cluster):
@@ -133,8 +135,9 @@ class Threads(Cluster):
     def _result(self, threads: Any, job: object, call: Any) -> Any:  # noqa: ARG002  # used by subclasses
         return call.result()
 
-    def _cancel(self, call: Any) -> None:
-        call.cancel()
+    def _cancel(self, calls: list[Any]) -> None:
+        for call in calls:
+            call.cancel()
 
 
 @contextmanager
@@ -277,8 +280,7 @@ def _init(ray: Any, **how: Any) -> None:
     before = signal.getsignal(signal.SIGTERM)
     ended: SystemExit | None = None
     try:
-        with _environment(**_RETRYING):
-            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **how)
+        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **how)
     except SystemExit as end:  # what Ray makes of SIGTERM
         ended = end
     finally:
@@ -371,13 +373,23 @@ def _differences(name: str, there: dict[str, str]) -> list[str]:
 # ---------------------------------------------------------------------- work
 
 
+@dataclass(eq=False)
+class _Call:
+    """A call on a Ray cluster, which is made again if its worker or machine is lost."""
+
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    ref: Any
+
+
 class RayCluster(Cluster):
     """A Ray cluster; see :func:`cluster`."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
         self.workers = int(ray.cluster_resources().get("CPU", 1))
-        self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
+        # Lost calls are made again here, after pauses that grow.
+        self._remote = ray.remote(num_cpus=1, max_retries=0)(_call)
 
     def share(self, value: Any) -> Any:
         return self._ray.put(value)
@@ -387,17 +399,38 @@ class RayCluster(Cluster):
         return ThreadPoolExecutor(1, "ray")
 
     def _start(self, threads: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:  # noqa: ARG002
-        return self._remote.remote(work, *arguments)
+        return _Call(work, arguments, self._remote.remote(work, *arguments))
 
-    def _result(self, threads: Any, job: object, call: Any) -> Any:
-        try:
-            return threads.submit(self._ray.get, call).result()
-        except self._ray.exceptions.RayError as error:
-            raise self._explained(job, error) from None
+    def _result(self, threads: Any, job: object, call: _Call) -> Any:
+        lost = 0
+        while True:
+            try:
+                return threads.submit(self._ray.get, call.ref).result()
+            except self._ray.exceptions.RayError as error:
+                if lost == RETRIES or not self._lost(error):
+                    raise self._explained(job, error) from None
+            threads.submit(time.sleep, PAUSE * 2**lost).result()
+            call.ref = self._remote.remote(call.work, *call.arguments)
+            lost += 1
 
-    def _cancel(self, call: Any) -> None:
+    def _cancel(self, calls: list[_Call]) -> None:
+        """Cancel the calls that take longer than a moment, the last first.
+
+        Ray ends this process if it cancels a call in the instant in which that begins. Short calls end by themselves,
+        and as long as earlier calls occupy the workers no later one begins.
+        """
+        refs = [call.ref for call in calls]
         with suppress(Exception):
-            self._ray.cancel(call, force=True)
+            _, late = self._ray.wait(refs, num_returns=len(refs), timeout=MOMENT)
+            for ref in reversed(refs):
+                if ref in late:
+                    self._ray.cancel(ref, force=True)
+
+    def _lost(self, error: Exception) -> bool:
+        """Return whether a worker or a machine has died, for which the call is not to blame."""
+        errors = self._ray.exceptions
+        lost = errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError
+        return isinstance(error, (*lost, errors.LocalRayletDiedError))
 
     def _explained(self, job: object, error: Any) -> Any:
         """Return the error that a call raised, or the one for a call that Ray could not do."""
@@ -409,8 +442,7 @@ class RayCluster(Cluster):
             return TopoRoError(
                 f"a machine of the Ray cluster has no room left: {why[:400]}. Make some, and run it again."
             )
-        lost = errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError
-        if isinstance(error, lost):
+        if self._lost(error):
             return TopoRoError(
                 f"{job} was lost {RETRIES + 1} times, each time with its worker or machine, perhaps for want of "
                 f"memory: {why[:400]}. What is done is kept: run it again to go on, with fewer jobs at a time if "

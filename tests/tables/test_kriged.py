@@ -234,7 +234,7 @@ DAMAGE = {
     "an array is missing": (lambda _, arrays: arrays.pop("fit.factors.roots"), "factors.roots' is missing"),
     "another type": (lambda _, a: a.update({"fit.factors.rows": a["fit.factors.rows"].astype("f4")}), "float32"),
     "another shape": (lambda _, a: a.update({"fit.modes.vectors": a["fit.modes.vectors"][:, 1:]}), "modes.vectors"),
-    "not a number": (lambda _, a: a["fit.factors.roots"].__setitem__((0, 0, 0), np.nan), "expected finite"),
+    "not a number": (lambda _, a: a["fit.factors.roots"].__setitem__((0, 0, 0), np.nan), "holds NaN"),
     "no spread": (lambda _, arrays: arrays["scaling.scale"].__setitem__(0, 0.0), "not positive"),
     "less than no rows": (lambda _, arrays: arrays["fit.factors.rows"].__setitem__(0, -1.0), "factors.rows"),
     "no rows": (lambda _, arrays: arrays["fit.factors.rows"].__setitem__(0, 0.0), "factors.rows"),
