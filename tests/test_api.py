@@ -16,7 +16,8 @@ import toporo.paper.theory
 def public() -> Iterator[tuple[str, Any]]:
     """Every public class and function by its dotted name: of toporo itself, then of its packages."""
     seen = set()
-    for where in (toporo, *(getattr(toporo, package) for package in toporo._PACKAGES), toporo.paper.theory):
+    packages = [thing for name in toporo.__all__ if isinstance(thing := getattr(toporo, name), ModuleType)]
+    for where in (toporo, *packages, toporo.paper.theory):
         for name in getattr(where, "__all__", ()):
             thing = getattr(where, name)
             if isinstance(thing, ModuleType | GenericAlias) or not callable(thing) or id(thing) in seen:

@@ -25,7 +25,7 @@ def _public(target: str, documented: dict[str, Any]) -> str | None:
     parts = target.split(".")
     for size in (1, 2):
         tail = parts[-size:]
-        for start in ("toporo", *(f"toporo.{package}" for package in toporo._PACKAGES)):
+        for start in ("toporo", *(f"toporo.{package}" for package in toporo.__all__)):
             name = ".".join([start, *tail])
             if name in documented:
                 return name

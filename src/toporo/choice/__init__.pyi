@@ -1,7 +1,7 @@
-from toporo.choice.cross_fitting import cross_fit as cross_fit
-from toporo.choice.cross_fitting import folds as folds
-from toporo.choice.hops import hop_folds as hop_folds
-from toporo.choice.penalty import PENALTIES as PENALTIES
-from toporo.choice.penalty import choose_penalty as choose_penalty
-from toporo.choice.splits import GraphHopSplit as GraphHopSplit
-from toporo.choice.splits import LeaveRegionOut as LeaveRegionOut
+from .cross_fitting import cross_fit as cross_fit
+from .cross_fitting import folds as folds
+from .hops import hop_folds as hop_folds
+from .penalty import PENALTIES as PENALTIES
+from .penalty import choose_penalty as choose_penalty
+from .splits import GraphHopSplit as GraphHopSplit
+from .splits import LeaveRegionOut as LeaveRegionOut

@@ -2,24 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+import lazy_loader
 
-# Each name is imported when first used. Type checkers read the same from __init__.pyi; a test keeps the two in step.
-_HOME = {
-    "Cell": "toporo.pages.table",
-    "Section": "toporo.pages.render",
-    "Table": "toporo.pages.table",
-    "Verdict": "toporo.pages.render",
-}
-_MODULES = ("charts", "figures", "maps", "pictures", "render")
-
-__all__ = sorted([*_HOME, *_MODULES])
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    if name in _MODULES:
-        return importlib.import_module(f"toporo.pages.{name}")
-    raise AttributeError(f"module 'toporo.pages' has no attribute {name!r}")
+# Names are listed in __init__.pyi and imported when first used.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
