@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+from tests.documents import DOCS, ROOT, text_of
+
 BUILT = DOCS / "_build" / "html"
-
-
-@pytest.fixture(scope="module")
-def extensions() -> Iterator[Callable[[str], Any]]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(DOCS / "_ext"))
-        patched.syspath_prepend(str(ROOT / "tools"))
-        yield importlib.import_module
 
 
 # ---------------------------------------------------------------- the built site, in a browser
@@ -72,23 +64,18 @@ def test_nothing_on_the_site_keeps_people_from_reading_it(browser: Any) -> None:
 # ---------------------------------------------------------------- what builds it
 
 
-def test_requests_to_the_net_are_seen(extensions: Callable[[str], Any]) -> None:
-    asked = extensions("build_site").requests_of
+def test_requests_to_the_net_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    asked = importlib.import_module("build_site").requests_of
     harmless = '<img src="a.png"><a href="https://example.org">read</a><svg xmlns="http://www.w3.org/2000/svg">'
     asking = '<script src="https://example.org/a.js"></script><link rel="stylesheet" href="//b.org/c.css">'
-    assert [len(asked(text)) for text in (harmless, asking, "@font-face { src: url(https://b.org/a.woff2) }")] == [
-        0,
-        2,
-        1,
-    ]
+    style = "@font-face { src: url(https://b.org/a.woff2) }"
+    assert [len(asked(text)) for text in (harmless, asking, style)] == [0, 2, 1]
 
 
-def test_every_example_has_its_place_in_the_gallery(extensions: Callable[[str], Any]) -> None:
-    names = [path.stem for path in (ROOT / "examples").glob("*.py")]
-    assert len(names) >= 15
-    assert sorted(extensions("gallery_look").ORDER) == sorted(names)
-    for name in names:
-        text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
-        title, line = text.splitlines()[1:3]
-        assert line == "=" * len(title), name
-        assert text.rstrip().endswith("plt.show()"), f"{name} draws something"
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_has_a_title_and_a_picture(path: Path) -> None:
+    text = text_of(path)
+    title, line = text.splitlines()[1:3]
+    assert line == "=" * len(title)
+    assert text.rstrip().endswith("plt.show()")
