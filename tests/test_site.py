@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +16,10 @@ BUILT = DOCS / "_build" / "html"
 # ---------------------------------------------------------------- the built site, in a browser
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not (BUILT / "search.html").exists():
-        pytest.skip("the site is not built: make docs")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("there is no Chromium here")
-    with api.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
+built = pytest.mark.skipif(not (BUILT / "search.html").exists(), reason="the site is not built: make docs")
 
 
+@built
 @pytest.mark.slow
 def test_the_site_opens_offline_on_any_screen(browser: Any) -> None:
     page = browser.new_page()
@@ -50,6 +38,7 @@ def test_the_site_opens_offline_on_any_screen(browser: Any) -> None:
     page.wait_for_selector("#search-results li a:has-text('The method')")  # they come one after the other
 
 
+@built
 @pytest.mark.slow
 def test_nothing_on_the_site_keeps_people_from_reading_it(browser: Any) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
