@@ -31,6 +31,8 @@ SCHEMA = "toporo.theory/3"
 METHODS = {"group DRO": 0.0, "TRO (λ=1)": 1.0}
 #: λ for which Theorem 2's bound is evaluated.
 RATE_PENALTIES = (1.0, 10.0)
+#: R of Theorem 1 and of Theorem 3, as the page says.
+BALL_RADIUS, BOUND_BALL_RADIUS = 1.0, 3.0
 _cross_entropy = functools.partial(F.cross_entropy, reduction="none")
 
 
@@ -124,7 +126,7 @@ def run_study(settings: StudySettings) -> TheoryStudy:
     # Inputs in the unit ball: with R = 1 the ball binds, and the gap falls at the rate of the theorem.
     scale = float(np.linalg.norm(data.x, axis=1).max())
     scaled, *test_data = (_for_linear(part, scale) for part in (data, *(loaded.data.select([name]) for name in tests)))
-    convex = [BallProblem(scaled, loss, prior, penalty, 1.0) for loss in CONVEX for penalty in METHODS.values()]
+    convex = [BallProblem(scaled, loss, prior, penalty, BALL_RADIUS) for loss in CONVEX for penalty in METHODS.values()]
     smooth = [BallProblem(scaled, "sigmoid", prior, penalty) for penalty in RATE_PENALTIES]
     effort, methods = (settings.horizons, range(settings.seeds)), list(METHODS)
     with one_thread(torch=True):
@@ -164,7 +166,7 @@ def _bound(method: str, data: GroupedData, prior: Prior, tests: Sequence[Grouped
     """Solve a method's problem and bound its risk in each test group; without a penalty the prior plays no part."""
     penalty = METHODS[method]
     prior = prior if penalty else Prior.uniform(data.groups)
-    problem = BallProblem(data, "logistic", prior, penalty, 3.0)
+    problem = BallProblem(data, "logistic", prior, penalty, BOUND_BALL_RADIUS)
     saddle = problem.solve(problem.p, penalty)
     breakdowns = tuple(bound_breakdown(problem, saddle, test) for test in tests)
     return MethodBounds(method, tuple(data.groups.named(saddle.q).items()), saddle.gap, breakdowns)
