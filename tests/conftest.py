@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
@@ -46,6 +48,21 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     """As on a machine where nothing was downloaded."""
     monkeypatch.delenv("TOPORO_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, installed or named by TOPORO_BROWSER; tests that need it skip where it is absent."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    names = os.environ.get("TOPORO_BROWSER", ""), "chromium", "chromium-browser", "google-chrome"
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip("needs Chromium: install it, or name it by TOPORO_BROWSER")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with api.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=program, args=flags)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture

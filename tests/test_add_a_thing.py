@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes import ROOT, recipes
+from tests.documents import ROOT, recipes
 from tests.stranger import Run, commands, install
 
 #: Entry point group to the section of the recipe and the name it registers.

@@ -15,31 +15,15 @@ import pytest
 from torch import distributed as dist
 
 from tests.commands import all_options, check_line
+from tests.documents import DOCS, ROOT, code, commands, prose, run_commands, text_of
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
 #: All but what `make docs` puts there.
 WRITTEN = sorted(path for folder in ("", "guides", "api") for path in (DOCS / folder).glob("*.md"))
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + WRITTEN
-BLOCKS = re.compile(r"^```([^\n`]*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 #: Pages with code that other files of tests run.
 ELSEWHERE = ("CONTRIBUTING.md", "errors.md", "tutorial.md")
 #: Options that no command lists, and one of a benchmark.
 OTHER_OPTIONS = {"--help", "--install-completion", "--judge"}
-
-
-def text_of(page: Path) -> str:
-    return page.read_text(encoding="utf-8")
-
-
-def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
-    return re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
-
-
-def code(text: str, language: str) -> list[str]:
-    """The fenced blocks of a language."""
-    return [source for name, source in BLOCKS.findall(text) if name == language]
 
 
 # ---------------------------------------------------------------- links
@@ -49,14 +33,14 @@ def links() -> list[tuple[Path, str]]:
     return [
         (page, target)
         for page in PAGES
-        for target in sorted(set(re.findall(r"\]\(([^)\s]+)\)", prose(page))))
+        for target in sorted(set(re.findall(r"\]\(([^)\s]+)\)", prose(text_of(page)))))
         if "://" not in target
     ]
 
 
 def anchors(page: Path) -> set[str]:
     """Of the headings, as GitHub makes them: lower case, spaces to dashes, other signs left out."""
-    titles = re.findall(r"^#+ (.+)$", prose(page), flags=re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", prose(text_of(page)), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
@@ -75,11 +59,8 @@ def test_every_page_and_every_example_is_linked() -> None:
     index = text_of(DOCS / "README.md")
     pages = [str(page.relative_to(DOCS)) for page in WRITTEN if page.parent.name != "api"]
     assert [page for page in pages if page not in ("README.md", "index.md") and f"({page})" not in index] == []
-    contents = "".join(text_of(DOCS / name) for name in ("index.md", "api/index.md"))
-    names = {str(page.relative_to(DOCS).with_suffix("")).removeprefix("api/") for page in WRITTEN}
-    assert [name for name in names - {"README", "index", "guide"} if name not in contents] == []
-    linked = {target.rsplit("/", 1)[-1] for _, target in links() if "examples/" in target}
-    assert linked == {path.name for path in (ROOT / "examples").glob("*.py")}
+    linked = re.findall(r"\]\(\.\./examples/(\w+\.py)\)", index)  # in this order they are in the gallery
+    assert sorted(linked) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 
 
 # ---------------------------------------------------------------- Python
@@ -208,40 +189,31 @@ def test_the_python_of_a_page_runs(
 # ---------------------------------------------------------------- commands
 
 
-def typed() -> list[str]:
-    """Lines of shell that call toporo; errors.md shows mistakes."""
-    return [
-        line
-        for page in PAGES
-        if page.name != "errors.md"
-        for source in [*code(text_of(page), "sh"), *code(text_of(page), "")]
-        for line in source.replace("\\\n", " ").splitlines()
-        if line.startswith("toporo ")
-    ]
+def typed() -> set[str]:
+    """Commands of toporo on all pages, without what they are redirected to; errors.md shows mistakes."""
+    texts = [text_of(page) for page in PAGES if page.name != "errors.md"]
+    blocks = [block for text in texts for language in ("sh", "") for block in code(text, language)]
+    return {shlex.join(words).split(" '>' ")[0] for block in blocks for words in commands(block)}
 
 
-@pytest.mark.parametrize("line", sorted(set(typed())))
+@pytest.mark.parametrize("line", sorted(typed()))
 def test_every_command_on_a_page_can_be_typed(line: str) -> None:
-    words = shlex.split(line, comments=True)[1:]
-    check_line(words[: words.index(">")] if ">" in words else words)
+    check_line(shlex.split(line)[1:])
 
 
 def test_options_in_the_text_exist() -> None:
     """Where a page names one in code, beside its blocks."""
-    pages = [page for page in WRITTEN if page.name not in ("results.md", "speed.md")]
-    named = {option for page in pages for option in re.findall(r"`(?:toporo [^`]*)?(--[a-z][a-z-]+)", prose(page))}
+    text = "".join(prose(text_of(page)) for page in WRITTEN if page.name not in ("results.md", "speed.md"))
+    named = set(re.findall(r"`(?:toporo [^`]*)?(--[a-z][a-z-]+)", text))
     assert len(named) > 30
     assert sorted(named - all_options() - OTHER_OPTIONS) == []
 
 
 def test_the_commands_of_the_quick_start_run(toporo: Callable[..., Any], tmp_path: Path) -> None:
     exec(code(text_of(DOCS / "quickstart.md"), "python")[0], {})
-    for line in code(text_of(DOCS / "quickstart.md"), "sh")[1].replace("\\\n", " ").splitlines():
-        words = shlex.split(line)
-        words = words[: words.index(">")] if ">" in words else words
-        # Fitting the vote takes its time, and has tests of its own.
-        done = toporo(*words[1:], *(["--model", "linear"] if words[1] == "fit" else []))
-        assert done.code == 0, f"{line}\n{done.err}"
+    lines = commands(code(text_of(DOCS / "quickstart.md"), "sh")[1])
+    # Fitting the ensemble takes its time, and has tests of its own.
+    run_commands(toporo, [[*words, "--model", "linear"] if words[1] == "fit" else words for words in lines], tmp_path)
     assert (tmp_path / "report.html").exists()
 
 
@@ -250,17 +222,12 @@ def test_the_session_of_the_readme_runs_from_a_table_to_a_report(
 ) -> None:
     readme = text_of(ROOT / "README.md")
     monkeypatch.setenv("TOPORO_DATA", str(real_data))
-    for line in code(readme.split("## If you have a table\n", 1)[1], "")[0].splitlines():
-        words = shlex.split(line, comments=True)
-        if words[:1] != ["toporo"] or words[:3] == ["toporo", "data", "get"]:
-            continue  # the download has tests of its own, against a server here
-        redirected = words.index(">") if ">" in words else len(words)
-        done = toporo(*words[1:redirected])
-        assert done.code == 0, f"{line}\n{done.err}"
-        if ">" in words:
-            (tmp_path / words[redirected + 1]).write_text(done.out)
-        better = re.search(r"better in (\d+) of (\d+) groups", done.out)
-        if better:
-            assert f"({better[1]} of {better[2]} states are better with votes)" in " ".join(readme.split())
+    lines = commands(code(readme.split("## If you have a table\n", 1)[1], "")[0])
+    # The download has tests of its own, against a server here.
+    printed = run_commands(toporo, [words for words in lines if words[1:3] != ["data", "get"]], tmp_path)
+    better = re.findall(r"better in (\d+) of (\d+) groups", printed)
+    assert better
+    for some, all_of_them in better:
+        assert f"({some} of {all_of_them} states are better with votes)" in " ".join(readme.split())
     written = {path.name for path in tmp_path.iterdir()}
     assert {"doctor.html", "model", "control", "effects.svg", "predictions.csv", "report.html"} <= written

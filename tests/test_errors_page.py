@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).parents[1] / "docs" / "errors.md").read_text(encoding="utf-8")
+from tests.documents import DOCS, code, text_of
+
+PAGE = text_of(DOCS / "errors.md")
 MISTAKE = re.compile(r"^\*\*([^*\n]+)\*\* \(exit code (\d)\)\n\n```console\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -31,11 +33,11 @@ def test_every_mistake_on_the_page_ends_as_it_says(
 ) -> None:
     monkeypatch.setenv("TERMINAL_WIDTH", "1000")  # a frame as wide as its sentence
     monkeypatch.setenv("COLUMNS", "1000")
-    (setup,) = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    (setup,) = code(PAGE, "python")
     exec(setup, {})
     mistakes = MISTAKE.findall(PAGE)
     assert len(mistakes) == PAGE.count("```console") >= 20
-    for title, code, block in mistakes:
+    for title, ends_with, block in mistakes:
         _, *steps = re.split(r"^\$ ", block, flags=re.MULTILINE)
         for step in steps:
             command, expected = step.split("\n", 1)
@@ -46,5 +48,5 @@ def test_every_mistake_on_the_page_ends_as_it_says(
             before = content(tmp_path)
             done = toporo(*shlex.split(command)[1:])
             assert said(done.err) == said(expected), title
-            assert (done.code, done.out) == (int(code), ""), title
+            assert (done.code, done.out) == (int(ends_with), ""), title
             assert content(tmp_path) == before, title

@@ -5,23 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.documents import DOCS, ROOT, text_of
 from toporo.paper.results import AVERAGE, Results, Row
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
 MEASURED = ROOT / "benchmarks" / "results"
-PAGES = {
-    name: path.read_text(encoding="utf-8")
-    for name, path in [
-        ("README", ROOT / "README.md"),
-        *((name, DOCS / f"{name}.md") for name in ("guide", "results", "speed")),
-    ]
-}
+PAGES = {name: text_of(DOCS / f"{name}.md") for name in ("guide", "results", "speed")}
+PAGES["README"] = text_of(ROOT / "README.md")
 
 
 def rows_of(page: str) -> list[list[str]]:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.documents import DOCS, code, commands, run_commands, text_of
 from toporo.paper import BENCHMARKS
 from toporo.paper.domainbed import SPECS
 from toporo.vision import NETWORKS, STYLES
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
-COMMANDS = [
-    line
-    for block in re.findall(r"```\n(.*?)```", PAGE, flags=re.DOTALL)
-    for line in block.replace("\\\n", " ").splitlines()
-    if line.startswith("toporo reproduce")
-]
+PAGE = text_of(DOCS / "images.md")
+TO_TRY = [words for block in code(PAGE, "") for words in commands(block) if "--seeds" in words]
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -39,9 +33,9 @@ def test_networks_styles_and_methods_exist() -> None:
         assert set(listed.split(",")) <= set(BENCHMARKS["pacs"].protocol.method_names)
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if "--out try" in c], ids=lambda c: c.split()[2])
+@pytest.mark.parametrize("words", TO_TRY, ids=lambda words: words[2])
 def test_the_commands_to_try_run(
-    command: str, toporo: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], toporo: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("PIL")
     pytest.importorskip("imagecodecs")
@@ -49,13 +43,11 @@ def test_the_commands_to_try_run(
     from tests.paper.tiny_images import write_tiny
 
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(command, comments=True)[1:]
-    if words[1] == "pacs":
+    if words[2] == "pacs":
         write_tiny(tmp_path / "DIR", SPECS["pacs"], per_class=5)
-        words += ["--set", "steps=2", "--variant", "photo"]  # what comes last counts; a quarter of the work
+        less = ["--set", "steps=2", "--variant", "photo"]  # what comes last counts; a quarter of the work
     else:
         write_floods(tmp_path / "DIR", side=32)
-        words += ["--set", "size=16"]  # chips of 32 pixels
-    done = toporo(*words)
-    assert done.code == 0, done.err
+        less = ["--set", "size=16"]  # chips of 32 pixels
+    run_commands(toporo, [[*words, *less]], tmp_path)
     assert (tmp_path / words[words.index("--out") + 1] / "results.json").is_file()

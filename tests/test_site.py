@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 import importlib
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+from tests.documents import DOCS, ROOT, text_of
+
 BUILT = DOCS / "_build" / "html"
-
-
-@pytest.fixture(scope="module")
-def extensions() -> Iterator[Callable[[str], Any]]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(DOCS / "_ext"))
-        patched.syspath_prepend(str(ROOT / "tools"))
-        yield importlib.import_module
 
 
 # ---------------------------------------------------------------- the built site, in a browser
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not (BUILT / "search.html").exists():
-        pytest.skip("the site is not built: make docs")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("there is no Chromium here")
-    with api.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
+built = pytest.mark.skipif(not (BUILT / "search.html").exists(), reason="the site is not built: make docs")
 
 
+@built
 @pytest.mark.slow
 def test_the_site_opens_offline_on_any_screen(browser: Any) -> None:
     page = browser.new_page()
@@ -58,6 +38,7 @@ def test_the_site_opens_offline_on_any_screen(browser: Any) -> None:
     page.wait_for_selector("#search-results li a:has-text('The method')")  # they come one after the other
 
 
+@built
 @pytest.mark.slow
 def test_nothing_on_the_site_keeps_people_from_reading_it(browser: Any) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
@@ -72,23 +53,18 @@ def test_nothing_on_the_site_keeps_people_from_reading_it(browser: Any) -> None:
 # ---------------------------------------------------------------- what builds it
 
 
-def test_requests_to_the_net_are_seen(extensions: Callable[[str], Any]) -> None:
-    asked = extensions("build_site").requests_of
+def test_requests_to_the_net_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    asked = importlib.import_module("build_site").requests_of
     harmless = '<img src="a.png"><a href="https://example.org">read</a><svg xmlns="http://www.w3.org/2000/svg">'
     asking = '<script src="https://example.org/a.js"></script><link rel="stylesheet" href="//b.org/c.css">'
-    assert [len(asked(text)) for text in (harmless, asking, "@font-face { src: url(https://b.org/a.woff2) }")] == [
-        0,
-        2,
-        1,
-    ]
+    style = "@font-face { src: url(https://b.org/a.woff2) }"
+    assert [len(asked(text)) for text in (harmless, asking, style)] == [0, 2, 1]
 
 
-def test_every_example_has_its_place_in_the_gallery(extensions: Callable[[str], Any]) -> None:
-    names = [path.stem for path in (ROOT / "examples").glob("*.py")]
-    assert len(names) >= 15
-    assert sorted(extensions("gallery_look").ORDER) == sorted(names)
-    for name in names:
-        text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
-        title, line = text.splitlines()[1:3]
-        assert line == "=" * len(title), name
-        assert text.rstrip().endswith("plt.show()"), f"{name} draws something"
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_has_a_title_and_a_picture(path: Path) -> None:
+    text = text_of(path)
+    title, line = text.splitlines()[1:3]
+    assert line == "=" * len(title)
+    assert text.rstrip().endswith("plt.show()")

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.documents import DOCS, ROOT, code, prose, text_of
+
 #: Read once: the tutorial is run once for several tests, and others unset the variable.
 DATA = os.environ.get("TOPORO_DATA")
-PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-BLOCKS = re.compile(r"```(\w+)\n(.*?)```\n", flags=re.DOTALL)
-PROSE = re.sub(r"<!--.*?-->", "", BLOCKS.sub("", PAGE))
+PAGE = text_of(DOCS / "tutorial.md")
+PROSE = re.sub(r"<!--.*?-->", "", prose(PAGE))
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +31,12 @@ def tool() -> Iterator[Any]:
 
 def test_every_picture_is_shown_and_described() -> None:
     shown = dict(re.findall(r"!\[([^\]]*)\]\(images/([^)]+)\)", PAGE))
-    assert set(shown.values()) == {path.name for path in (ROOT / "docs" / "images").glob("tutorial-*")}
+    assert set(shown.values()) == {path.name for path in (DOCS / "images").glob("tutorial-*")}
     assert all(len(text.split()) >= 8 for text in shown)
 
 
 def test_figures_in_the_text_are_those_in_the_outputs() -> None:
-    printed = "".join(source for language, source in BLOCKS.findall(PAGE) if language == "text")
+    printed = "".join(code(PAGE, "text"))
     figures = re.findall(r"(?<![\w.])\d+\.\d+", PROSE.replace("1.2 MB", ""))
     assert [figure for figure in figures if figure not in printed] == []
 

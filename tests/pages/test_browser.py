@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,25 +12,12 @@ import pytest
 
 from tests.pages.conftest import STATES
 
-api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-BROWSER = os.environ.get("TOPORO_BROWSER") or shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium: install it, or name it by TOPORO_BROWSER")
-
 PAGES = ("linear", "auto", "doctor", "compare", "benchmark", "theory")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 OPEN_ALL = "document.querySelectorAll('details').forEach((fold) => { fold.open = true; })"
 TEXT_SIZES = """() => [...document.querySelectorAll(".plot svg")].flatMap((svg) => {
   const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
   return [...svg.querySelectorAll("text")].map((text) => scale * parseFloat(getComputedStyle(text).fontSize));
 })"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with api.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -57,8 +57,6 @@ def theory(
         console = make_console(width=None if sys.stdout.isatty() else 150)
         for table in tables(study):
             console.print(table.to_rich())
-        for sentence in study.bounds[0].breakdowns[0].assumptions:
-            console.print(f"- {sentence}", style="dim")
     say(f"results: {out / 'theory.json'}\nreport:  {report}", err=flags.json)
 
 

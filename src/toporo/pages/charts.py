@@ -244,7 +244,7 @@ def line_chart(
     x : the points: whole numbers, or any numbers on a logarithmic axis.
     panels : lines by the title of their panel.
     label : below the last axis.
-    log : logarithmic axes: ``"x"``, ``"y"`` or ``""``.
+    log : logarithmic axes: ``"x"``, ``"y"``, ``"xy"`` or ``""``.
     shared : whether all panels have the same upright scale, from 0.
     levels : values of level lines by label.
     title : of the key.
@@ -258,10 +258,10 @@ def line_chart(
         for i, (text, value) in enumerate((levels or {}).items()):
             ax.axhline(value, color=SOFT, lw=1.1, ls=(":", "--", "-.")[i % 3], label=text)
         ax.set_title(heading, loc="left")
-        if log == "y":
+        if "y" in log:
             ax.set_yscale("log")
             log_ticks(ax.yaxis)
-        if log == "x":
+        if "x" in log:
             ax.set_xscale("log")
             log_ticks(ax.xaxis, decades=True)
         else:

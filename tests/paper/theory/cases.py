@@ -28,7 +28,7 @@ def blobs(rows: int = 6, features: int = 2, seed: int = 0) -> GroupedData:
 
 def problem(loss: str = "logistic", penalty: float = 1.0, ball_radius: float = 1.0, **data: int) -> BallProblem:
     """A problem with all of the prior on two of its three groups."""
-    return BallProblem(with_intercept(blobs(**data)), loss, penalty, ball_radius, PRIOR)
+    return BallProblem(with_intercept(blobs(**data)), loss, PRIOR, penalty, ball_radius)
 
 
 def with_intercept(data: GroupedData) -> GroupedData:
@@ -48,5 +48,4 @@ def spiral() -> GroupedData:
 @functools.cache
 def tiny_study() -> TheoryStudy:
     """A study with as little of everything as there can be."""
-    settings = StudySettings(horizons=(64, 128, 256), seeds=2, epochs=2, training_seeds=1, signs=50, every_group=False)
-    return run_study(settings, progress=False)
+    return run_study(StudySettings(horizons=(64, 128, 256), seeds=2, epochs=2, training_seeds=1, every_group=False))

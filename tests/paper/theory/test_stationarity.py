@@ -14,13 +14,12 @@ from torch import nn
 
 from tests.paper.theory.cases import PRIOR, blobs, problem
 from toporo.data import GroupedData
-from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
+from toporo.errors import GroupMismatchError, SettingError, UnknownNameError
 from toporo.objectives import ERM, TRO, GroupDRO, WeightedObjective
-from toporo.paper.theory import BallProblem, SmoothConstants, measure_stationarity, training_stationarity
+from toporo.paper.theory import BallProblem, measure_stationarity, training_stationarity
 from toporo.paper.theory.ball import inner_suboptimality
-from toporo.paper.theory.stationarity import sigmoid_constants, stationarity_at
+from toporo.paper.theory.stationarity import SmoothConstants, sigmoid_constants
 from toporo.robust import get_divergence
-from toporo.training import MLP, Batches, TrainingPlan, fit
 
 P = np.array([0.5, 0.3, 0.2])
 Q = np.array([0.1, 0.2, 0.7])
@@ -43,20 +42,15 @@ def sigmoid(penalty: float = 1.0) -> BallProblem:
 @pytest.mark.parametrize("objective", [TRO(PRIOR), GroupDRO(PRIOR.groups)], ids=["tro", "group-dro"])
 def test_the_measurement_is_that_of_the_weighted_loss_over_all_rows(objective: WeightedObjective) -> None:
     data, model = blobs(rows=8), nn.Linear(2, 1)
+    prior = data.groups.align(objective.prior.weights)
     task = sigmoid(penalty=1.0 if isinstance(objective, TRO) else 0.0)
     theta = np.array([*model.weight.detach().numpy()[0], model.bias.item()])
-    square, gap = stationarity_at(task, theta, Q)
+    gap = float(inner_suboptimality(task.losses(theta), Q, prior, task.penalty))
     order = np.argsort(-data.codes, kind="stable")  # rows and weights are joined by name
     swapped = GroupedData.from_arrays(data.x[order], data.y[order], np.array(data.ids.names)[order].tolist())
     for rows in (data, swapped):
         measured = training_stationarity(model, at(objective), rows, sigmoid_loss)
-        assert measured == pytest.approx((math.sqrt(square), float(gap)), rel=1e-5)
-
-
-def test_the_gradient_is_the_derivative_of_the_weighted_loss() -> None:
-    task, theta, step = sigmoid(), np.array([0.3, -0.2, 0.5]), 1e-5 * np.eye(3)
-    differences = (task.losses(theta + step) - task.losses(theta - step)) @ Q / 2e-5
-    assert task.gradient(theta, Q) == pytest.approx(differences, abs=1e-9)
+        assert measured == pytest.approx((np.linalg.norm(task.gradient(theta, Q)), gap), rel=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -75,52 +69,26 @@ def test_nothing_on_the_simplex_beats_the_inner_maximum(
     here = q @ losses - penalty * rule.value(q, P)
     best = (others @ losses - penalty * rule.value(others, P)).max()
     assert inner_suboptimality(np.array(losses), q, P, penalty, divergence) >= max(best - here, 0.0) - 1e-9
-    if penalty:
-        optimum = rule.best_response(np.array(losses), P, penalty)
-        assert inner_suboptimality(np.array(losses), optimum, P, penalty, divergence) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_measuring_while_training_leaves_no_trace() -> None:
-    """Networks with dropout, running statistics and a frozen part end in the same bytes with and without it."""
-    loss = nn.CrossEntropyLoss(reduction="none")
-    data = GroupedData.from_arrays(blobs().x, blobs().y > 0, blobs().ids)
-
-    def trained(*, watched: bool) -> tuple[list, dict[str, torch.Tensor]]:
-        torch.manual_seed(0)
-        model = nn.Sequential(
-            nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 2)
-        )
-        objective = TRO(PRIOR, step=0.5)
-
-        def measure(model: nn.Module) -> dict[str, float]:
-            gradients = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
-            measured = training_stationarity(model, objective, data, loss)
-            after = [parameter.grad for parameter in model.parameters()]
-            assert all(new is old or torch.equal(new, old) for new, old in zip(after, gradients, strict=True))
-            return measured._asdict()
-
-        batches, plan = Batches.of(data, per_group=2), TrainingPlan(rounds=4)
-        history = fit(model, objective, batches, loss, plan, evaluate=measure if watched else None).history
-        return history, model.state_dict() | {"q": objective.q}
-
-    (_, plain), (history, same) = trained(watched=False), trained(watched=True)
-    assert all(torch.equal(plain[key], same[key]) for key in plain)
-    assert len({record.metrics["gradient_norm"] for record in history}) == 4  # of each epoch's model
+def test_measuring_leaves_no_trace_in_the_model() -> None:
+    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 1))
+    model.eval()
+    model[0].weight.grad = held = torch.ones(8, 2)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    assert training_stationarity(model, TRO(PRIOR), blobs(), sigmoid_loss).gradient_norm > 0
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    assert torch.equal(held, torch.ones(8, 2))
+    assert model[3].weight.grad is None
 
 
 def test_what_cannot_be_measured_is_refused() -> None:
-    data, model = blobs(), MLP(2, 1)
+    data, model = blobs(), nn.Linear(2, 1)
     for objective in (ERM(data.groups), TRO(PRIOR, math.inf), TRO(PRIOR, radius=1.0)):
         with pytest.raises(SettingError, match=f"inner maximum of {type(objective).__name__} is not known"):
             training_stationarity(model, objective, data, sigmoid_loss)
     with pytest.raises(GroupMismatchError, match="'g2'"):
         training_stationarity(model, TRO({"g0": 0.5, "g1": 0.5}), data, sigmoid_loss)
-    with pytest.raises(DataError, match="reduction='none'"):
-        training_stationarity(model, TRO(PRIOR), data, lambda outputs, y: sigmoid_loss(outputs, y).mean())
-    with pytest.raises(DataError, match="not finite"):
-        training_stationarity(model, TRO(PRIOR), data, lambda outputs, y: sigmoid_loss(outputs, y) * math.inf)
-    with pytest.raises(DataError, match="no parameters that are trained"):
-        training_stationarity(model.requires_grad_(False), TRO(PRIOR), data, sigmoid_loss)
 
 
 # ---------------------------------------------------------------- the bound
@@ -145,10 +113,9 @@ def test_the_constants_hold_everywhere() -> None:
 @pytest.mark.parametrize("penalty", [0.3, 1.0, 10.0])
 def test_the_bound_holds_where_every_constant_is_known(penalty: float) -> None:
     rates = measure_stationarity(sigmoid(penalty), (64, 256, 1024), range(3))
-    for rate in (rates.gradient_norm, rates.dual_suboptimality):
-        assert rate.holds
-        assert rate.bound_slope < 0
-    assert rates.gradient_norm.slope < 0
+    assert [rate.quantity for rate in rates] == ["gradient_norm", "dual_suboptimality"]
+    assert all(rate.holds and rate.bound_slope < 0 for rate in rates)
+    assert rates[0].slope < 0
 
 
 def test_the_bound_has_its_rate_and_the_steps_are_the_best() -> None:
@@ -168,12 +135,6 @@ def test_understated_constants_break_the_bound() -> None:
     assert true.bound(1000, (2.0, 1e-6)).gradient_norm >= 1.0
     for wrong in ({"smoothness": 0.25}, {"theta": 0.5}):
         assert replace(true, **wrong).bound(1000, (2.0, 1e-6)).gradient_norm < 1.0
-    constants = sigmoid_constants(sigmoid())
-    whole = constants.bound(100, (0.05, 0.1))
-    for name in ("smoothness", "jacobian", "theta", "q", "above"):
-        less = replace(constants, **{name: 0.9 * getattr(constants, name)}).bound(100, (0.05, 0.1))
-        assert less.gradient_norm < whole.gradient_norm
-        assert (less.dual_suboptimality < whole.dual_suboptimality) == (name in ("jacobian", "theta", "q"))
 
 
 def test_what_has_no_bound_is_refused() -> None:
@@ -181,5 +142,3 @@ def test_what_has_no_bound_is_refused() -> None:
         sigmoid_constants(sigmoid(penalty=0.0))
     with pytest.raises(UnknownNameError, match=r"unknown loss with known constants 'logistic'.*sigmoid"):
         sigmoid_constants(problem())
-    with pytest.raises(SettingError, match=r"at most 1/λ = 0.25"):
-        sigmoid_constants(sigmoid(penalty=4.0)).bound(10, (0.1, 0.3))

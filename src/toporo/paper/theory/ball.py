@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from toporo.checks import non_negative, number, one_of
+from toporo.checks import one_of
 from toporo.data import GroupedData
 from toporo.errors import DataError, listed
 from toporo.robust import LogisticLosses, Saddle, SaddleProblem, SquaredLosses, best_response, get_divergence
@@ -52,38 +52,30 @@ class BallProblem:
     data : the rows, with a column of ones if the model has an intercept; they are sorted by group. Losses other than
         the squared one take targets -1 and 1.
     loss : a key of ``LOSSES``: ``"squared"``, ``"logistic"`` or ``"sigmoid"``.
-    penalty : λ.
+    prior : p.
+    penalty : λ, not negative.
     ball_radius : R, the largest norm of θ; infinity if θ may be any vector.
-    prior : p; uniform unless given.
 
     θ is a vector, q has one weight per group; leading axes of both run over a batch of points.
     """
 
     data: GroupedData
     loss: str
+    prior: Prior
     penalty: float = 0.0
     ball_radius: float = math.inf
-    prior: Prior | None = None
 
     def __post_init__(self) -> None:
         one_of(self.loss, "loss", LOSSES)
-        non_negative(self.penalty, "penalty")
-        number(self.ball_radius, "ball_radius", "a positive number, the largest norm of θ", above=0.0, infinite=True)
-        x, y = self.data.x, self.data.y
-        if x.ndim != 2 or y.ndim != 1:
-            raise DataError(
-                f"x has shape {x.shape} and y {y.shape}: linear models take one row of numbers and one target per "
-                "sample."
-            )
-        if self.loss != "squared":
-            require_signs(self.data)
+        others = set(self.data.y.tolist()) - {-1, 1}
+        if others and self.loss != "squared":
+            raise DataError(f"the targets hold {listed(sorted(others))}: expected two classes, -1 and 1.")
         object.__setattr__(self, "data", self.data.take(np.argsort(self.data.codes, kind="stable")))
 
     @cached_property
     def p(self) -> Array:
         """The prior in the order of the groups."""
-        groups = self.data.groups
-        return groups.align((self.prior or Prior.uniform(groups)).weights, what="the prior")
+        return self.data.groups.align(self.prior.weights, what="the prior")
 
     @property
     def farthest_vertex(self) -> float:
@@ -140,13 +132,6 @@ class BallProblem:
         return problem.penalised(penalty)
 
 
-def require_signs(data: GroupedData) -> None:
-    """Raise an error unless all targets are -1 or 1."""
-    others = sorted(set(data.y.tolist()) - {-1, 1})
-    if others:
-        raise DataError(f"the targets hold {listed(others)}: expected two classes, -1 and 1.")
-
-
 def inner_suboptimality(losses: Array, q: Array, prior: Array, penalty: float, divergence: str = "l2") -> Array:
     r""":math:`\max_{q'} R(\theta, q') - R(\theta, q)` for the groups' losses at θ; the last axis runs over groups."""
     worst, value = best_response(losses, prior, penalty, divergence), get_divergence(divergence).value
@@ -154,7 +139,7 @@ def inner_suboptimality(losses: Array, q: Array, prior: Array, penalty: float, d
     return np.asarray(np.maximum(((worst - q) * losses).sum(axis=-1) - cost, 0.0))
 
 
-def duality_gap(problem: BallProblem, theta: Array, q: Array, *, tol: float = 1e-9) -> Array:
+def duality_gap(problem: BallProblem, theta: Array, q: Array) -> Array:
     r""":math:`\max_{q'} R(\theta, q') - \min_{\|\theta'\| \le R} R(\theta', q)` of points, one per row.
 
     The maximum has a closed form. The minimum is the solver's certified lower bound, so the gap is never too small.
@@ -163,17 +148,16 @@ def duality_gap(problem: BallProblem, theta: Array, q: Array, *, tol: float = 1e
     ----------
     problem : the problem.
     theta, q : the points, θ in the ball and q in the simplex.
-    tol : relative accuracy of the minimum.
 
     Examples
     --------
     >>> data = GroupedData.from_arrays([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 2.0, 5.0], ["a", "a", "b", "b"])
-    >>> problem = BallProblem(data, loss="squared", ball_radius=2.0)
+    >>> problem = BallProblem(data, "squared", Prior.uniform(data.groups), ball_radius=2.0)
     >>> saddle = problem.solve(problem.p, problem.penalty)
     >>> bool(duality_gap(problem, saddle.point.theta.T, saddle.q[None]) < 1e-6)
     True
     """
     losses = problem.losses(theta)
-    minima = [problem.solve(weights, math.inf, tol) for weights in q]
+    minima = [problem.solve(weights, math.inf, 1e-9) for weights in q]
     above_minimum = (q * losses).sum(axis=-1) - [least.value - least.gap for least in minima]
     return np.asarray(inner_suboptimality(losses, q, problem.p, problem.penalty) + above_minimum)

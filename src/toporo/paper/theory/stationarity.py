@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -49,11 +49,10 @@ from torch import Tensor, nn
 
 from toporo.checks import one_of, positive
 from toporo.data import GroupedData, tensors
-from toporo.errors import DataError, SettingError
-from toporo.objectives import TRO, GroupDRO, Objective
+from toporo.errors import SettingError
+from toporo.objectives import TRO, GroupDRO, WeightedObjective
 from toporo.paper.theory.ball import BallProblem, inner_suboptimality
-from toporo.paper.theory.rates import Rate, check_horizons, descent_ascent
-from toporo.types import Array
+from toporo.paper.theory.rates import Rate, descent_ascent
 
 
 class Stationarity(NamedTuple):
@@ -73,7 +72,7 @@ class Stationarity(NamedTuple):
 
 
 def training_stationarity(
-    model: nn.Module, objective: Objective, data: GroupedData, loss: Callable[[Tensor, Tensor], Tensor]
+    model: nn.Module, objective: WeightedObjective, data: GroupedData, loss: Callable[[Tensor, Tensor], Tensor]
 ) -> Stationarity:
     """Measure both quantities of Theorem 2 at a model and the objective's present q, in one pass over all rows.
 
@@ -93,34 +92,25 @@ def training_stationarity(
     >>> training_stationarity(exact, TRO({"a": 0.5, "b": 0.5}), data, lambda outputs, y: (outputs[:, 0] - y) ** 2)
     Stationarity(gradient_norm=0.0, dual_suboptimality=0.0)
     """
-    if isinstance(objective, GroupDRO):
-        penalty, divergence = 0.0, "l2"
-    elif isinstance(objective, TRO) and objective.radius is None and math.isfinite(objective.penalty):
+    if isinstance(objective, TRO) and objective.radius is None and math.isfinite(objective.penalty):
         penalty, divergence = objective.penalty, objective.divergence
+    elif isinstance(objective, GroupDRO):
+        penalty, divergence = 0.0, "l2"
     else:
         raise SettingError(
             f"the inner maximum of {type(objective).__name__} is not known: Theorem 2 is measured for GroupDRO, and "
             "for TRO with a finite penalty and no radius."
         )
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise DataError("the model has no parameters that are trained: there is no gradient to measure.")
     q = data.groups.align(objective.weights, what=f"the groups of {type(objective).__name__}")
     prior = data.groups.align(objective.prior.weights, what="the prior")
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     counts = np.bincount(data.codes)
     x, y, _ = tensors(data, parameters[0].device)
     with torch.enable_grad():
         values = loss(model(x), y)
-        if values.shape != (len(data),):
-            raise DataError(
-                f"the loss has shape {tuple(values.shape)} for {len(data)} rows: give one value per row "
-                "(reduction='none')."
-            )
         total = (values * torch.as_tensor((q / counts)[data.codes]).to(values)).sum()
         gradient = torch.autograd.grad(total, parameters, allow_unused=True)
     losses = np.bincount(data.codes, values.detach().double().cpu().numpy()) / counts
-    if not np.isfinite(losses).all():
-        raise DataError("a group's loss is not finite: lower the learning rate, or check the inputs' scale.")
     norm = math.sqrt(sum(float(part.double().square().sum()) for part in gradient if part is not None))
     return Stationarity(norm, float(inner_suboptimality(losses, q, prior, penalty, divergence)))
 
@@ -166,19 +156,11 @@ class SmoothConstants:
         (0.32, 1.68)
         """
         eta_theta, eta_q = sizes
-        if not (eta_theta > 0.0 and 0.0 < eta_q * self.penalty <= 1.0 + 1e-12):
-            raise SettingError(
-                f"η_θ is {eta_theta:g}, η_q is {eta_q:g}: the bound is for positive steps, and an η_q of at most "
-                f"1/λ = {1.0 / self.penalty:g}."
-            )
         drift = (self.jacobian * self.theta * eta_theta / eta_q) ** 2 / (2.0 * self.penalty**3)
         delta = 1.0 / (eta_q * steps) + eta_q * self.q**2 / 2.0 + drift
         bend = self.smoothness + self.jacobian**2 / self.penalty
         descent = 2.0 * self.above / (eta_theta * steps) + bend * eta_theta * self.theta**2
         return Stationarity(math.sqrt(descent + 2.0 * self.jacobian**2 / self.penalty * delta), delta)
-
-
-# ---------------------------------------------------------------- a problem with known constants
 
 
 def sigmoid_constants(problem: BallProblem) -> SmoothConstants:
@@ -202,57 +184,33 @@ def sigmoid_constants(problem: BallProblem) -> SmoothConstants:
     )
 
 
-def stationarity_at(problem: BallProblem, theta: Array, q: Array) -> Array:
-    """Return the squared norm of the gradient in θ, and the sub-optimality of q; (2, points)."""
-    gap = inner_suboptimality(problem.losses(theta), q, problem.p, problem.penalty)
-    return np.stack([(problem.gradient(theta, q) ** 2).sum(axis=-1), gap])
-
-
-@dataclass(frozen=True, eq=False)
-class StationarityRates:
-    r"""Both sides of Theorem 2 by the number of steps.
-
-    Attributes
-    ----------
-    constants : behind steps and bounds.
-    gradient_norm : :math:`(\frac1T\sum_t \|\nabla_\theta R(\theta_t, q_t)\|^2)^{1/2}` and its bound.
-    dual_suboptimality : :math:`\frac1T\sum_t \delta_t` and its bound.
-    """
-
-    constants: SmoothConstants
-    gradient_norm: Rate
-    dual_suboptimality: Rate
-
-    @property
-    def informative_from(self) -> int | None:
-        r"""The first T at which the bound on the gradient is below :math:`G_\theta`, which no gradient can exceed."""
-        pairs = zip(self.gradient_norm.horizons, self.gradient_norm.bounds, strict=True)
-        return next((steps for steps, bound in pairs if bound < self.constants.theta), None)
-
-
 def measure_stationarity(
     problem: BallProblem, horizons: Sequence[int], seeds: Sequence[int] = range(10)
-) -> StationarityRates:
-    """Run Theorem 2 with the sigmoid loss: both quantities for every T and seed, and the bound on each.
+) -> tuple[Rate, Rate]:
+    r"""Run Theorem 2 with the sigmoid loss: both quantities for every T and seed, and the bound on each.
+
+    The first rate is that of :math:`(\frac1T\sum_t \|\nabla_\theta R(\theta_t, q_t)\|^2)^{1/2}`, the second that of
+    :math:`\frac1T\sum_t \delta_t`.
 
     Parameters
     ----------
     problem : as for :func:`sigmoid_constants`.
-    horizons : numbers of steps T, at least two.
+    horizons : numbers of steps T, increasing, at least two.
     seeds : one run each, at every T.
     """
-    horizons, constants = check_horizons(horizons), sigmoid_constants(problem)
-    means, bounds = [], []
+    constants, means, bounds = sigmoid_constants(problem), [], []
     for steps in horizons:
         sizes = constants.step_sizes(steps)
-        run = descent_ascent(problem, steps=steps, sizes=sizes, seeds=seeds)
-        points = zip(run.theta, run.q, strict=True)
-        means.append(sum(stationarity_at(problem, theta, q) for theta, q in points) / steps)
+        mean = np.zeros((2, len(seeds)))
+        for theta, q in zip(*descent_ascent(problem, steps, sizes, seeds), strict=True):
+            gap = inner_suboptimality(problem.losses(theta), q, problem.p, problem.penalty)
+            mean += np.stack([(problem.gradient(theta, q) ** 2).sum(axis=-1), gap]) / steps
+        means.append(mean)
         bounds.append(constants.bound(steps, sizes))
     squares, dual = np.array(means).swapaxes(0, 1)
+    about = problem.loss, problem.penalty, asdict(constants), horizons
     norm_bounds, dual_bounds = np.array(bounds).T
-    return StationarityRates(
-        constants,
-        Rate(horizons, tuple(seeds), np.sqrt(squares), norm_bounds, power=2),
-        Rate(horizons, tuple(seeds), dual, dual_bounds),
+    return (
+        Rate("gradient_norm", *about, np.sqrt(squares), norm_bounds, power=2),
+        Rate("dual_suboptimality", *about, dual, dual_bounds),
     )
