@@ -20,9 +20,9 @@ import pytest
 import typer
 
 from tests.tables.cases import RIVER, as_csv, river
-from toporo.cli.running import interruptible, plain_warnings
+from toporo.cli.running import interruptible, log_on_stderr, plain_warnings
 from toporo.cli.terminal import say
-from toporo.progress import Bar
+from toporo.progress import Watch
 from toporo.text import printable
 
 Run = Callable[..., Any]
@@ -180,8 +180,8 @@ def test_what_stands_for_a_sign_is_as_in_json() -> None:
 
 
 def test_a_bar_and_what_it_says_show_names(capsys: pytest.CaptureFixture[str]) -> None:
-    with Bar("t\x1b[2J", mark="toporo: ") as bar:
-        bar.say("to \x1b]0;owned\x07")
+    with log_on_stderr(), Watch("t\x1b[2J") as watch:
+        watch.say("to \x1b]0;owned\x07")
     assert capsys.readouterr().err == "toporo: to \\u001b]0;owned\\u0007\n"
 
 

@@ -90,10 +90,10 @@ for _model, _tolerance, _reason in (("linear", 1e-6, NEWTON), ("kriged", 1e-5, L
 @part("table-ray", tolerance=1e-5, reason=LBFGS, modules=("ray",))
 def table_ray(folder: Path) -> Any:
     """All three, by Ray on this machine."""
-    from toporo.cluster import cluster
+    from toporo.pool import open_pool
 
     result = {}
-    with cluster("ray"):
+    with open_pool("ray"):
         for model in ("linear", "kriged", "auto"):
             place = folder / model
             place.mkdir()

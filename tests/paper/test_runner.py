@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tests.paper.conftest import Found
-from tests.test_cluster import until
+from tests.test_pool import until
 from toporo.errors import (
     DataError,
     DatasetNotFoundError,

@@ -21,11 +21,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pyarrow import csv, parquet
 
-from toporo.cluster import cluster
 from toporo.data import table as data_table
 from toporo.data.table import find_table
 from toporo.errors import DataError, SettingError
 from toporo.groups import Groups
+from toporo.pool import open_pool
 from toporo.tables import Evaluation, TableModel, fit_table, large, model, resample
 from toporo.tables.evaluate import evaluate
 from toporo.tables.resample import LossMoments
@@ -355,7 +355,7 @@ def ray() -> Iterator[None]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("needs the extra ray")
     os.environ.pop("RAY_ADDRESS", None)
-    with cluster("ray"):
+    with open_pool("ray"):
         yield
 
 

@@ -28,9 +28,9 @@ from toporo.cli.outputs import outputs
 from toporo.cli.running import register, working
 from toporo.cli.settings import setting, takes_settings
 from toporo.cli.terminal import print_table, say, say_data, tell
-from toporo.cluster import LOCAL, check_engine
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.files import write_text
+from toporo.pool import LOCAL, check_engine
 from toporo.tables.contest import compare, constant_in_words, unfair
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import INTERVAL, TableModel, load_model, skipped_in_words

@@ -35,11 +35,11 @@ from toporo.cli.options import (
 from toporo.cli.outputs import outputs
 from toporo.cli.running import register, working
 from toporo.cli.terminal import say
-from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
 from toporo.data.frame import NoRowsError
 from toporo.data.table import Table, find_table
 from toporo.errors import SettingError, listed
 from toporo.files import replacing
+from toporo.pool import LOCAL, Pool, RayPool, check_engine, open_pool
 from toporo.progress import Progress
 from toporo.tables.model import Prediction, TableModel, UnknownGroupsError, load_model, skipped_in_words
 from toporo.text import many, write_data
@@ -152,7 +152,7 @@ def predict(
         with (
             working("predicting", outcome, quiet=flags.quiet or (out is None and (flags.json or sys.stdout.isatty()))),
             _writer(out, flags.json, plain_text if safe_csv else str) as write,
-            cluster(engine) as workers,
+            open_pool(engine) as workers,
         ):
             table = find_table(data_source(data), delimiter=delimiter)
             with Progress("predicting", rows_expected(data, table), False) as shown:
@@ -169,24 +169,19 @@ def predict(
 
 
 def _all_columns(
-    workers: Cluster,
-    model: TableModel,
-    source: Any,
-    titles: dict[str, str | int],
-    asked: dict[str, Any],
-    counts: _Counts,
+    workers: Pool, model: TableModel, source: Any, titles: dict[str, str | int], asked: dict[str, Any], counts: _Counts
 ) -> Iterator[Columns]:
     """The columns of every portion, in order: predicted here, or by workers a chunk of the table each."""
     shared = workers.share(model)
     parts, inputs = model.parts(source, workers, shared, asked)
-    if not isinstance(workers, RayCluster):
+    if not isinstance(workers, RayPool):
         for number, part in enumerate(parts):
             own = _Counts()
             yield from _columns_of(model, part, titles, {**asked, "inputs": inputs}, number == 0, own)
             counts.merge(own)
     else:
-        calls = ((number, (shared, part, titles, asked, number == 0, inputs)) for number, part in enumerate(parts))
-        for _, (several, own) in workers.each(predict_part, calls):
+        calls = ((shared, part, titles, asked, number == 0, inputs) for number, part in enumerate(parts))
+        for several, own in workers.map(predict_part, calls):
             yield from several
             counts.merge(own)
     if not counts.rows and counts.empty is not None:

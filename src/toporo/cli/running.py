@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,7 @@ import typer
 
 from toporo.cli.terminal import say
 from toporo.errors import TopoRoWarning
-from toporo.progress import Bar, Watch, all_quiet
+from toporo.progress import Progress, Watch, current_watch
 from toporo.registry import Registry
 from toporo.text import printable
 
@@ -133,11 +133,12 @@ def plain_warnings() -> Iterator[None]:
 
 
 class SayingHandler(logging.Handler):
-    """Lines of the log, said."""
+    """Prints lines of the log on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say the line of a record, unless a command is to be quiet and nothing is the matter."""
-        if record.levelno >= logging.WARNING or not all_quiet():
+        """Print a record, unless it is mere information and the command is quiet."""
+        watch = current_watch()
+        if record.levelno >= logging.WARNING or watch is None or not watch.quiet:
             say(f"toporo: {self.format(record)}", err=True)
 
 
@@ -155,32 +156,38 @@ def log_on_stderr() -> Iterator[None]:
         log.setLevel(level)
 
 
-class RunProgress(Bar):
-    """A bar of runs on a terminal, a line per run elsewhere."""
+class RunProgress:
+    """A bar of runs on a terminal, a line per run elsewhere.
+
+    Parameters
+    ----------
+    title : names the work.
+    quiet : show no progress, neither of the runs nor within them; remarks are shown all the same.
+    """
 
     def __init__(self, title: str, *, quiet: bool = False) -> None:
-        super().__init__(title, "items", stays=True, mark="toporo: ", quiet=quiet)
         self._title = title
-        self._silent = Watch(title, quiet=True) if quiet else nullcontext()
+        self._watch, self._runs = Watch(title, quiet=quiet), Progress(title, 0)
 
     def __enter__(self) -> Self:
-        self._silent.__enter__()  # which silences what the runs have to show
-        return super().__enter__()
+        self._watch.__enter__()
+        return self
 
     def __exit__(self, *exception: object) -> None:
-        super().__exit__(*exception)
-        self._silent.__exit__(None, None, None)
+        self._watch.__exit__(*exception)
 
     def say(self, text: str) -> None:
-        """A remark that is no progress: quiet does not silence it."""
-        if self.quiet:
-            say(f"toporo: {text}", err=True)
-        else:
-            super().say(text)
+        """Show a remark."""
+        say(f"toporo: {text}", err=True)
 
     def report(self, done: int, total: int, run: Any) -> None:
         """Show how many runs are done and which one ended last; without a run, none has ended yet."""
-        self(done, total, f"{self._title} {run}" if run is not None else None)
-        if not self.live and not self.quiet:
-            what = run or (f"{done} found from before" if done else "starting")
-            say(f"{self._title}: {done:,}/{total:,} runs ({what})", err=True)
+        runs = self._runs
+        if run is None:
+            self._runs = runs = Progress(self._title, total)
+            self._watch.begin(runs)
+        runs.done, runs.title = done, f"{self._title}: {done:,}/{total:,} runs"
+        self._watch.update()
+        if not self._watch.live and not self._watch.quiet:
+            last = run or (f"{done} found from before" if done else "starting")
+            say(f"{runs.title} ({last})", err=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import typer
 
-from toporo.progress import above_bar, make_console
+from toporo.progress import current_watch, make_console
 from toporo.text import many, printable, write_data
 
 #: A longer name is broken where there is little room.
@@ -23,7 +23,8 @@ WIDTH = 132
 
 def say(message: str, *, err: bool = False) -> None:
     """A line for people, on standard output or standard error: names in it cannot command the terminal."""
-    if not (err and above_bar(message)):
+    watch = current_watch() if err else None
+    if watch is None or not watch.print_above(message):
         typer.echo(printable(message), err=err)
 
 

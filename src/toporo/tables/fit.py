@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.cluster import LOCAL
 from toporo.coordinates import read_coordinates
 from toporo.data.encode import CategoryRule
 from toporo.data.frame import Numbers
@@ -29,7 +28,8 @@ from toporo.estimators.auto import TreesClassifier, TreesRegressor
 from toporo.estimators.held_out import FEWEST, refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
-from toporo.tables.large import Large, find_large, machines_of, read_large
+from toporo.pool import LOCAL, Threads, open_pool
+from toporo.tables.large import Large, find_large, read_large
 from toporo.tables.model import ColumnInfo, TableModel, learned_prior
 from toporo.tables.reach import Reach
 from toporo.tables.read import PreparedTable, prepare_table, written
@@ -168,7 +168,7 @@ def fit_table(
         large = None
         if dataset is not None:
             how: dict[str, Any] = {"measured": model in ("linear", "kriged"), "memory_limit": memory_limit}
-            large = read_large(dataset, roles, machines=stack.enter_context(machines_of(engine)), **how)
+            large = read_large(dataset, roles, machines=stack.enter_context(open_pool(engine, Threads())), **how)
             source = large.drawn
             roles = replace(roles, exclude=(), task=large.task if task == "auto" else task)  # columns are left out
         ready = prepare_table(source, roles, **reading)

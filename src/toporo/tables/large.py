@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import PurePosixPath
@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from toporo.checks import parse_memory
-from toporo.cluster import LOCAL, Cluster, Threads, check_engine, cluster
 from toporo.data.encode import Encoder, median_of
 from toporo.data.frame import Frame, Numbers, OtherKindError, head_frame
 from toporo.data.table import Table, find_table, is_rereadable
 from toporo.errors import DataError, SettingError, UnknownNameError, warn
 from toporo.estimators.rows import Scaling
 from toporo.machine import cores, free_bytes, room
+from toporo.pool import LOCAL, Pool, Threads, check_engine
 from toporo.progress import Progress
 from toporo.robust.factors import GroupFactors
 from toporo.robust.logistic import LogisticLosses, Sums
@@ -81,7 +81,7 @@ def find_large(
     return None
 
 
-def read_large(dataset: Table, roles: Roles, *, measured: bool, memory_limit: Any, machines: Cluster) -> Large:
+def read_large(dataset: Table, roles: Roles, *, measured: bool, memory_limit: Any, machines: Pool) -> Large:
     """Survey a table for a fit.
 
     Parameters
@@ -160,12 +160,12 @@ class Large:
     dataset: Table
     plan: ReadingPlan
     survey: Survey
-    machines: Cluster
+    machines: Pool
     unusable: dict[str, str]
 
     @classmethod
     def read(
-        cls, dataset: Table, roles: Roles, *, measured: bool, memory: int, machines: Cluster, limit: int | None = None
+        cls, dataset: Table, roles: Roles, *, measured: bool, memory: int, machines: Pool, limit: int | None = None
     ) -> Large:
         """Read a table once, or again where a column turns out to be something else than its first rows say.
 
@@ -432,7 +432,7 @@ def _rows_about(dataset: Table) -> int:
     return int(dataset.size * packed / (CELL * max(1, len(dataset.names))))
 
 
-def _surveyed(dataset: Table, plan: ReadingPlan, machines: Cluster) -> Survey | ReadingPlan:
+def _surveyed(dataset: Table, plan: ReadingPlan, machines: Pool) -> Survey | ReadingPlan:
     """What all chunks come to; another plan where a column is not what it was taken for.
 
     Two and two are added, then these, and so on: where every chunk brings groups of its own, adding each to all before
@@ -495,7 +495,7 @@ def _better_plan(survey: Survey, plan: ReadingPlan, task: str) -> ReadingPlan | 
 
 
 def over_chunks(
-    machines: Cluster, work: Callable[..., Any], dataset: Table, plan: ReadingPlan, *more: Any, title: str
+    machines: Pool, work: Callable[..., Any], dataset: Table, plan: ReadingPlan, *more: Any, title: str
 ) -> Iterator[Any]:
     """Call ``work(dataset, index, plan, …)`` for every chunk, and yield what it comes to in the order of the chunks.
 
@@ -509,30 +509,20 @@ def over_chunks(
     sizes = [chunk.rows or 1 for chunk in dataset.chunks]
     shared = machines.share(dataset), machines.share(plan)
 
-    def calls() -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def calls() -> Iterator[tuple[Any, ...]]:
         for index, chunk in enumerate(dataset.chunks):
             if isinstance(machines, Threads):  # the disk is at work while the cores are
                 fetching.submit(dataset.fetch, chunk)
-            yield index, (shared[0], index, shared[1], *more)
+            yield shared[0], index, shared[1], *more
 
     with (
         Progress(title, sum(sizes)) as shown,
         ThreadPoolExecutor(1) as fetching,
-        closing(machines.each(work, calls(), ahead=machines.workers + 1)) as results,
+        closing(machines.map(work, calls(), ahead=machines.workers + 1)) as results,
     ):
-        for index, result in results:
+        for size, result in zip(sizes, results, strict=True):
             yield result
-            shown.step(steps=sizes[index])
-
-
-@contextmanager
-def machines_of(engine: str) -> Iterator[Cluster]:
-    """Where chunks are read: in threads of this process, or on a cluster."""
-    if engine == LOCAL:
-        yield Threads()
-        return
-    with cluster(engine) as machines:
-        yield machines
+            shown.step(steps=size)
 
 
 def sample_in_words(drawn: int, rows: int, model: str) -> str:

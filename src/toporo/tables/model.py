@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import is_classifier
 
-from toporo.cluster import LOCAL, Cluster, cluster
 from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, NoRowsError, Numbers, stream_frames
 from toporo.data.table import find_table, is_rereadable
@@ -33,6 +32,7 @@ from toporo.estimators.league import LeaguePart, LeagueTable
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import Groups
 from toporo.machine import free_bytes, one_thread, room, used_bytes
+from toporo.pool import LOCAL, Pool, open_pool
 from toporo.progress import Progress
 from toporo.schema import as_type
 from toporo.tables.evaluate import Evaluation, check_settings, look_at, summed
@@ -569,11 +569,11 @@ class TableModel:
         check_settings(self.task, resamples, level, seed)
         reading = {"reach": self.reach is not None} | ({"interval": INTERVAL} if self.has_intervals else {}) | reading
         judged = Tallied()
-        with cluster(engine) as workers:
+        with open_pool(engine) as workers:
             shared = workers.share(self)
             parts, inputs = self.parts(source, workers, shared, reading)
-            calls = ((part, (shared, each, unseen, reading, inputs)) for part, each in enumerate(parts))
-            for number, part in workers.each(judge_part, calls):
+            calls = ((shared, each, unseen, reading, inputs) for each in parts)
+            for number, part in enumerate(workers.map(judge_part, calls)):
                 judged.add(part, reading.get("memory_limit"), first=number == 0)
         if judged.empty is not None:
             raise UnknownGroupsError(judged.skipped) if judged.skipped else judged.empty
@@ -600,7 +600,7 @@ class TableModel:
         )
         return replace(evaluation, skipped=dict(judged.skipped)) if judged.skipped else evaluation
 
-    def parts(self, source: Any, workers: Cluster, shared: Any, reading: Mapping[str, Any]) -> tuple[list[Any], Any]:
+    def parts(self, source: Any, workers: Pool, shared: Any, reading: Mapping[str, Any]) -> tuple[list[Any], Any]:
         """A table as tables that can be predicted each by itself, in order, and what stands for ``inputs`` of each.
 
         They are the chunks of the table (:class:`toporo.data.table.Chunk`). For a model that looks at all rows of a
@@ -609,7 +609,7 @@ class TableModel:
         Parameters
         ----------
         source, reading : as for :meth:`portions`.
-        workers, shared : who reads them, and what stands for this model in their calls (:meth:`Cluster.share`).
+        workers, shared : who reads them, and what stands for this model in their calls (:meth:`Pool.share`).
         """
         table = find_table(source, format=reading.get("format"), delimiter=reading.get("delimiter", ","))
         if len(table.chunks) < 2:
@@ -617,9 +617,9 @@ class TableModel:
         parts = [table.only([chunk]) for chunk in table.chunks]
         if not self.together:
             return parts, None
-        calls, inputs = ((number, (shared, part, reading)) for number, part in enumerate(parts)), None
+        calls, inputs = ((shared, part, reading) for part in parts), None
         with Progress("looking at groups", len(parts), False) as shown:
-            for _, told in workers.each(gather_part, calls):
+            for told in workers.map(gather_part, calls):
                 inputs = _joined(inputs, told)
                 shown.step()
         self._warn_of(inputs)
