@@ -107,9 +107,7 @@ def test_an_argument_that_is_no_attribute_is_an_error(objective, name):
     """It can train; only a checkpoint needs the identity."""
     assert objective(torch.ones(2), torch.tensor([0, 1])) == 1
     kind = type(objective).__name__
-    with pytest.raises(
-        SettingError, match=rf"self.{name} of {kind} is not set, .* to set self.{name} = {name}"
-    ):
+    with pytest.raises(SettingError, match=rf"self.{name} of {kind} is not set, .* to set self.{name} = {name}"):
         objective.identity  # noqa: B018
 
 

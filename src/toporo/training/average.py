@@ -21,6 +21,13 @@ SWAD = "swad"
 PATIENCE_BEGIN, PATIENCE_END, TOLERANCE = 3, 6, 1.3
 
 
+def make_average(kind: int | str | None, network: nn.Module, per_round: int) -> UniformAverage | SwadAverage | None:
+    """Return the mean that a plan's ``average`` asks for; ``per_round`` is the number of steps in a round."""
+    if kind is None:
+        return None
+    return UniformAverage(network, kind * per_round) if isinstance(kind, int) else SwadAverage(network)
+
+
 class UniformAverage(AveragedModel):
     """Mean of a network's weights and floating-point buffers over training steps.
 
@@ -40,7 +47,7 @@ class UniformAverage(AveragedModel):
         if done >= self.after:
             self.update_parameters(network)
 
-    def evaluated(self, network: nn.Module, metrics: Mapping[str, Any]) -> None:
+    def evaluated(self, metrics: Mapping[str, Any]) -> None:
         """Do nothing: the mean does not depend on evaluations."""
 
     def mean(self) -> nn.Module | None:
@@ -60,9 +67,7 @@ class UniformAverage(AveragedModel):
 def _add(means: Any, values: Any, count: Any) -> None:
     """Add values to means over ``count`` values without waiting for the device; copy counters."""
     if means[0].is_floating_point():
-        steps = torch._foreach_sub(values, means)
-        torch._foreach_div_(steps, count + 1)
-        torch._foreach_add_(means, steps)
+        torch._foreach_add_(means, torch._foreach_div(torch._foreach_sub(values, means), count + 1))
     else:
         torch._foreach_copy_(means, values)
 
@@ -92,7 +97,7 @@ class SwadAverage:
         if not self._over:
             self._parts[-1].step(network, done)
 
-    def evaluated(self, network: nn.Module, metrics: Mapping[str, Any]) -> None:
+    def evaluated(self, metrics: Mapping[str, Any]) -> None:
         """Begin or end the window by the validation loss."""
         loss = metrics.get("validation_loss")
         if not isinstance(loss, float):
@@ -103,7 +108,7 @@ class SwadAverage:
             )
         if self._over or not self._parts[-1].n_averaged:
             return
-        self._parts.append(UniformAverage(network))
+        self._parts.append(UniformAverage(self._parts[-1].module))
         self._losses.append(loss)
         if self._limit == math.inf:
             del self._parts[: -PATIENCE_BEGIN - 1], self._losses[:-PATIENCE_BEGIN]
@@ -136,7 +141,7 @@ class SwadAverage:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore the result of :meth:`state_dict`."""
         self._limit, over, *self._losses = state["progress"].tolist()
-        self._over, network = bool(over), self._parts[-1].module
-        self._parts = [UniformAverage(network) for _ in range(len(self._losses) + 1)]
+        self._over = bool(over)
+        self._parts = [UniformAverage(self._parts[0].module) for _ in range(len(self._losses) + 1)]
         for number, part in enumerate(self._parts):
             part.load_state_dict({key: state[f"part{number}.{key}"] for key in part.state_dict()})
