@@ -149,7 +149,7 @@ class Objective(nn.Module, ABC):
     def forward(
         self, losses: Tensor, groups: GroupIds | Tensor, *, logits: Tensor | None = None, features: Tensor | None = None
     ) -> Tensor:
-        """The scalar to back-propagate."""
+        """The scalar to back-propagate; logits and features are ignored unless the method needs them."""
         if losses.ndim != 1 or not len(losses):
             raise DataError(
                 f"losses have shape {tuple(losses.shape)}, expected one value per sample, of at least one: use "
@@ -163,7 +163,7 @@ class Objective(nn.Module, ABC):
             losses = torch.where(valid, losses, torch.full_like(losses, torch.nan))
         if any(buffer.device != losses.device for buffer in self.buffers()):
             self.to(losses.device)
-        rows = {"losses": losses, "codes": codes}
+        rows: dict[str, Any] = {"losses": losses, "codes": codes}
         with _full_precision(losses.device.type):
             if "logits" in self.needs:
                 rows["logits"] = self.per_row(losses, self._rows("logits", logits, len(losses)))

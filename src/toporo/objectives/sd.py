@@ -41,7 +41,8 @@ class SD(Objective):
         self.penalty = non_negative(penalty, "penalty")
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
-        return losses.mean() + self.penalty * logits.mean()
+        squares: Tensor = logits
+        return losses.mean() + self.penalty * squares.mean()
 
     def per_row(self, losses: Tensor, logits: Tensor) -> Tensor:
         """Reduce logits to their mean square by row."""

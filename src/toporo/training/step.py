@@ -128,9 +128,8 @@ class Stepper:
         if self.plan.precision != "fp32":
             outputs, features = outputs.float(), None if features is None else features.float()
         losses = self._loss(outputs, y)
-        extra = {"logits": outputs, "features": features}
         codes = self._codes.index_select(0, self._rows)
-        self.objective(losses, codes, **{name: extra[name] for name in self.objective.needs}).backward()
+        self.objective(losses, codes, logits=outputs, features=features).backward()
         self.optimizer.step()
         self._total.add_(losses.detach().mean())
 
