@@ -274,7 +274,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("sen1floods11", "--set", "weights=WEIGHTS"), "networks for sen1floods11 begin at random; leave them out."),
         (
             ("pacs", "--set", "network=resnet50", "--set", "weights=WEIGHTS"),
-            "weights.safetensors does not fit a ResNet-50",
+            "eighteen.safetensors does not fit a ResNet-50",
         ),
         (("pacs", "--set", "weights=absent.safetensors"), "weights from absent.safetensors: "),
         (("pacs", "--set", "style=caffe"), "style 'caffe' without weights"),
