@@ -72,7 +72,7 @@ def _add(means: Any, values: Any, count: Any) -> None:
         torch._foreach_copy_(means, values)
 
 
-class SwadAverage:
+class SwadAverage(nn.Module):
     """Mean of the weights over the steps of a window in which the validation loss is low (Cha et al. 2021).
 
     The window begins at an evaluation whose loss is the lowest of :data:`PATIENCE_BEGIN`. It ends before
@@ -85,9 +85,10 @@ class SwadAverage:
     """
 
     def __init__(self, network: nn.Module) -> None:
+        super().__init__()
         #: Means over the steps from one evaluation to the next, with the losses at all evaluations but the coming one.
         #: The first part of a window grows by the parts that can no longer turn out to be beyond its end.
-        self._parts = [UniformAverage(network)]
+        self.parts: Any = nn.ModuleList([UniformAverage(network)])
         self._losses: list[float] = []
         self._limit = math.inf  # until the window begins
         self._over = False
@@ -95,7 +96,7 @@ class SwadAverage:
     def step(self, network: nn.Module, done: int) -> None:
         """Add the weights after a step; ``done`` steps came before it."""
         if not self._over:
-            self._parts[-1].step(network, done)
+            self.parts[-1].step(network, done)
 
     def evaluated(self, metrics: Mapping[str, Any]) -> None:
         """Begin or end the window by the validation loss."""
@@ -106,42 +107,36 @@ class SwadAverage:
                 f"'validation_loss', found {', '.join(map(repr, metrics)) or 'nothing'}. Add it, or average from a "
                 "round on."
             )
-        if self._over or not self._parts[-1].n_averaged:
+        if self._over or not self.parts[-1].n_averaged:
             return
-        self._parts.append(UniformAverage(self._parts[-1].module))
+        self.parts.append(UniformAverage(self.parts[-1].module))
         self._losses.append(loss)
         if self._limit == math.inf:
-            del self._parts[: -PATIENCE_BEGIN - 1], self._losses[:-PATIENCE_BEGIN]
+            del self.parts[: -PATIENCE_BEGIN - 1], self._losses[:-PATIENCE_BEGIN]
             if len(self._losses) == PATIENCE_BEGIN and self._losses[0] == min(self._losses):
                 self._limit = TOLERANCE * math.fsum(self._losses) / PATIENCE_BEGIN
         elif len(self._losses) > PATIENCE_END and min(self._losses[-PATIENCE_END:]) > self._limit:
             self._over = True
-            del self._parts[-PATIENCE_END - 1 : -1], self._losses[-PATIENCE_END:]
+            del self.parts[-PATIENCE_END - 1 : -1], self._losses[-PATIENCE_END:]
         elif len(self._losses) > PATIENCE_END:
-            self._parts[0].merge(self._parts[1])
-            del self._parts[1], self._losses[1]
+            self.parts[0].merge(self.parts[1])
+            del self.parts[1], self._losses[1]
 
     def mean(self) -> nn.Module | None:
         """Return a network with the mean as its weights, if the window has begun."""
         if self._limit == math.inf:
             return None
-        total = UniformAverage(self._parts[0].module)
-        for part in self._parts[:-1]:
+        total = UniformAverage(self.parts[0].module)
+        for part in self.parts[:-1]:
             total.merge(part)
         return total.module
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the state as tensors."""
-        progress = [self._limit, float(self._over), *self._losses]
-        state = {"progress": torch.tensor(progress, dtype=torch.float64)}
-        for number, part in enumerate(self._parts):
-            state |= {f"part{number}.{key}": value for key, value in part.state_dict().items()}
-        return state
+    def get_extra_state(self) -> Tensor:
+        """Return the state besides the parts, for ``state_dict``."""
+        return torch.tensor([self._limit, float(self._over), *self._losses], dtype=torch.float64)
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the result of :meth:`state_dict`."""
-        self._limit, over, *self._losses = state["progress"].tolist()
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore the result of :meth:`get_extra_state`, with as many parts as ``load_state_dict`` then fills."""
+        self._limit, over, *self._losses = state.tolist()
         self._over = bool(over)
-        self._parts = [UniformAverage(self._parts[0].module) for _ in range(len(self._losses) + 1)]
-        for number, part in enumerate(self._parts):
-            part.load_state_dict({key: state[f"part{number}.{key}"] for key in part.state_dict()})
+        self.parts = nn.ModuleList(UniformAverage(self.parts[0].module) for _ in range(len(self._losses) + 1))

@@ -156,7 +156,7 @@ def _resume(path: str | os.PathLike[str], stepper: Stepper, identity: Record) ->
         stepper.restore(state)
     except FileNotFoundError:
         return []
-    except (DataError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (DataError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(
             f"the checkpoint {path} does not fit ({error}). Delete it to start over, or train with the settings it was "
             "made with."

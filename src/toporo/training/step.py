@@ -20,7 +20,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from toporo.errors import DataError
 from toporo.objectives import Objective
 from toporo.training.average import make_average
 from toporo.training.batches import Batches, RowNumbers
@@ -31,6 +30,8 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 #: Steps done one by one before the graph is captured: compilation, choice of kernels and the optimiser's state.
 WARM_UP = 3
+#: Beginning of the names of the optimiser's state.
+OPTIMIZER = "optimizer."
 
 
 class Stepper:
@@ -58,6 +59,8 @@ class Stepper:
             capturable=plan.on_gpu,
         )
         self.average = make_average(plan.average, network, batches.steps(plan, 1))
+        averaged = {} if self.average is None else {"average": self.average}
+        self._modules = nn.ModuleDict({"model": network, "objective": objective, **averaged})
         #: Steps done, also before a run was resumed.
         self.done = 0
         self._loss, self._forward, self._prepare = loss, _forward, batches.prepare
@@ -134,32 +137,21 @@ class Stepper:
         self._total.add_(losses.detach().mean())
 
     def state(self) -> dict[str, Tensor]:
-        """State of network, objective, optimiser and average as tensors by name."""
-        parts = {part: module.state_dict() for part, module in self._modules().items()}
-        parts |= {f"optimizer.{index}": values for index, values in self.optimizer.state_dict()["state"].items()}
-        return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+        """State of network, objective, average and optimiser as tensors by name."""
+        state: dict[str, Tensor] = self._modules.state_dict()
+        for index, values in self.optimizer.state_dict()["state"].items():
+            state |= {f"{OPTIMIZER}{index}.{key}": value for key, value in values.items()}
+        return state
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from a :meth:`state`; that of another network or objective is an error."""
-        parts: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
-        for name, value in state.items():
-            part, _, key = name.partition(".")
-            parts[part][key] = value
-        try:
-            for part, module in self._modules().items():
-                module.load_state_dict(parts[part])
-            by_parameter: defaultdict[int, dict[str, Tensor]] = defaultdict(dict)
-            for name, value in parts["optimizer"].items():
-                index, _, key = name.partition(".")
-                by_parameter[int(index)][key] = value
-            groups = self.optimizer.state_dict()["param_groups"]  # settings come from the plan
-            self.optimizer.load_state_dict({"state": dict(by_parameter), "param_groups": groups})
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise DataError(f"it belongs to another model or objective ({error})") from None
-
-    def _modules(self) -> dict[str, Any]:
-        modules = {"model": self.network, "objective": self.objective, "average": self.average}
-        return {part: module for part, module in modules.items() if module is not None}
+        """Continue from a :meth:`state`; torch raises an error if it is of another network or objective."""
+        self._modules.load_state_dict({name: state[name] for name in state if not name.startswith(OPTIMIZER)})
+        by_parameter: defaultdict[int, dict[str, Tensor]] = defaultdict(dict)
+        for name in (name for name in state if name.startswith(OPTIMIZER)):
+            index, _, key = name.removeprefix(OPTIMIZER).partition(".")
+            by_parameter[int(index)][key] = state[name]
+        groups = self.optimizer.state_dict()["param_groups"]  # settings come from the plan
+        self.optimizer.load_state_dict({"state": dict(by_parameter), "param_groups": groups})
 
 
 def _forward(network: Any, x: Tensor, features: bool) -> tuple[Tensor, Tensor | None]:
