@@ -103,41 +103,6 @@ def test_compiles_whole_and_once_for_all_networks_of_an_architecture(make):
     assert len(compiled) == 1
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; this machine has none")
-@every_network
-def test_a_step_is_captured_as_a_graph_and_replayed(make):
-    model, x = make().cuda().eval().to(memory_format=torch.channels_last), inputs().cuda()
-    y = torch.ones(2, 32, 32, device="cuda").long()
-
-    def step():
-        model.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            logits, _ = model.with_features(x)
-        loss = pixel_loss(logits, y)
-        loss.sum().backward()
-        return loss
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    model.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
-        captured = step()
-    x.copy_(inputs(seed=1))
-    graph.replay()
-    torch.testing.assert_close(captured.clone(), step(), rtol=1e-2, atol=1e-3)
-
-
-def test_an_fcn_of_depth_50_has_the_size_of_its_model():
-    """ResNet-50 for two channels without its last layer, 512 × 2048 × 9 weights, a norm, and 512 × 2 + 2 on top."""
-    resnet = 25_557_032 - (2048 * 1000 + 1000) - 64 * 49
-    assert sum(value.numel() for value in FCN().parameters()) == resnet + 512 * 2048 * 9 + 2 * 512 + 512 * 2 + 2
-
-
 @every_network
 @pytest.mark.parametrize("shape", [(2, 3, 32, 32), (2, 32, 32), (2, 1, 32, 32)])
 def test_another_number_of_channels_is_refused(make, shape):
