@@ -118,7 +118,7 @@ def test_swad_averages_the_steps_of_its_authors_window(losses, every, cut):
             with torch.no_grad():
                 net.weight.fill_(step)
             average.step(net, step - 1)
-        average.evaluated(net, {"validation_loss": loss})
+        average.evaluated({"validation_loss": loss})
     found, expected = average.mean(), window(losses)
     if expected is None:
         assert found is None
@@ -132,7 +132,7 @@ def test_swad_keeps_few_means_in_a_long_run():
     average = SwadAverage(net)
     for step in range(200):
         average.step(net, step)
-        average.evaluated(net, {"validation_loss": 1.0})
+        average.evaluated({"validation_loss": 1.0})
     assert len(average.state_dict()) <= 2 * (PATIENCE_END + 2)
 
 

@@ -277,7 +277,7 @@ def _set_aside_damaged(run: Run, store: Store) -> None:
         except FileNotFoundError:  # another process has just finished the run
             pass
         except DataError as error:
-            set_aside(path, str(error).removesuffix(" Delete it to start over."))
+            set_aside(path, str(error))
 
 
 def _in_processes(

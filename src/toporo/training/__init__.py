@@ -5,7 +5,7 @@ from toporo.training.batches import Batches
 from toporo.training.checkpoint import read_checkpoint
 from toporo.training.loop import FitResult, fit
 from toporo.training.mlp import MLP
-from toporo.training.outputs import accuracy_by_group, outputs_at, outputs_of
+from toporo.training.outputs import outputs_at, outputs_of
 from toporo.training.plan import TrainingPlan, pick_device
 from toporo.training.record import RoundRecord
 from toporo.training.step import Stepper, reset_state
@@ -18,7 +18,6 @@ __all__ = [
     "RoundRecord",
     "Stepper",
     "TrainingPlan",
-    "accuracy_by_group",
     "fit",
     "outputs_at",
     "outputs_of",

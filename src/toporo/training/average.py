@@ -21,6 +21,13 @@ SWAD = "swad"
 PATIENCE_BEGIN, PATIENCE_END, TOLERANCE = 3, 6, 1.3
 
 
+def make_average(kind: int | str | None, network: nn.Module, per_round: int) -> UniformAverage | SwadAverage | None:
+    """Return the mean that a plan's ``average`` asks for; ``per_round`` is the number of steps in a round."""
+    if kind is None:
+        return None
+    return UniformAverage(network, kind * per_round) if isinstance(kind, int) else SwadAverage(network)
+
+
 class UniformAverage(AveragedModel):
     """Mean of a network's weights and floating-point buffers over training steps.
 
@@ -40,7 +47,7 @@ class UniformAverage(AveragedModel):
         if done >= self.after:
             self.update_parameters(network)
 
-    def evaluated(self, network: nn.Module, metrics: Mapping[str, Any]) -> None:
+    def evaluated(self, metrics: Mapping[str, Any]) -> None:
         """Do nothing: the mean does not depend on evaluations."""
 
     def mean(self) -> nn.Module | None:
@@ -60,14 +67,12 @@ class UniformAverage(AveragedModel):
 def _add(means: Any, values: Any, count: Any) -> None:
     """Add values to means over ``count`` values without waiting for the device; copy counters."""
     if means[0].is_floating_point():
-        steps = torch._foreach_sub(values, means)
-        torch._foreach_div_(steps, count + 1)
-        torch._foreach_add_(means, steps)
+        torch._foreach_add_(means, torch._foreach_div(torch._foreach_sub(values, means), count + 1))
     else:
         torch._foreach_copy_(means, values)
 
 
-class SwadAverage:
+class SwadAverage(nn.Module):
     """Mean of the weights over the steps of a window in which the validation loss is low (Cha et al. 2021).
 
     The window begins at an evaluation whose loss is the lowest of :data:`PATIENCE_BEGIN`. It ends before
@@ -80,9 +85,10 @@ class SwadAverage:
     """
 
     def __init__(self, network: nn.Module) -> None:
+        super().__init__()
         #: Means over the steps from one evaluation to the next, with the losses at all evaluations but the coming one.
         #: The first part of a window grows by the parts that can no longer turn out to be beyond its end.
-        self._parts = [UniformAverage(network)]
+        self.parts: Any = nn.ModuleList([UniformAverage(network)])
         self._losses: list[float] = []
         self._limit = math.inf  # until the window begins
         self._over = False
@@ -90,9 +96,9 @@ class SwadAverage:
     def step(self, network: nn.Module, done: int) -> None:
         """Add the weights after a step; ``done`` steps came before it."""
         if not self._over:
-            self._parts[-1].step(network, done)
+            self.parts[-1].step(network, done)
 
-    def evaluated(self, network: nn.Module, metrics: Mapping[str, Any]) -> None:
+    def evaluated(self, metrics: Mapping[str, Any]) -> None:
         """Begin or end the window by the validation loss."""
         loss = metrics.get("validation_loss")
         if not isinstance(loss, float):
@@ -101,42 +107,36 @@ class SwadAverage:
                 f"'validation_loss', found {', '.join(map(repr, metrics)) or 'nothing'}. Add it, or average from a "
                 "round on."
             )
-        if self._over or not self._parts[-1].n_averaged:
+        if self._over or not self.parts[-1].n_averaged:
             return
-        self._parts.append(UniformAverage(network))
+        self.parts.append(UniformAverage(self.parts[-1].module))
         self._losses.append(loss)
         if self._limit == math.inf:
-            del self._parts[: -PATIENCE_BEGIN - 1], self._losses[:-PATIENCE_BEGIN]
+            del self.parts[: -PATIENCE_BEGIN - 1], self._losses[:-PATIENCE_BEGIN]
             if len(self._losses) == PATIENCE_BEGIN and self._losses[0] == min(self._losses):
                 self._limit = TOLERANCE * math.fsum(self._losses) / PATIENCE_BEGIN
         elif len(self._losses) > PATIENCE_END and min(self._losses[-PATIENCE_END:]) > self._limit:
             self._over = True
-            del self._parts[-PATIENCE_END - 1 : -1], self._losses[-PATIENCE_END:]
+            del self.parts[-PATIENCE_END - 1 : -1], self._losses[-PATIENCE_END:]
         elif len(self._losses) > PATIENCE_END:
-            self._parts[0].merge(self._parts[1])
-            del self._parts[1], self._losses[1]
+            self.parts[0].merge(self.parts[1])
+            del self.parts[1], self._losses[1]
 
     def mean(self) -> nn.Module | None:
         """Return a network with the mean as its weights, if the window has begun."""
         if self._limit == math.inf:
             return None
-        total = UniformAverage(self._parts[0].module)
-        for part in self._parts[:-1]:
+        total = UniformAverage(self.parts[0].module)
+        for part in self.parts[:-1]:
             total.merge(part)
         return total.module
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the state as tensors."""
-        progress = [self._limit, float(self._over), *self._losses]
-        state = {"progress": torch.tensor(progress, dtype=torch.float64)}
-        for number, part in enumerate(self._parts):
-            state |= {f"part{number}.{key}": value for key, value in part.state_dict().items()}
-        return state
+    def get_extra_state(self) -> Tensor:
+        """Return the state besides the parts, for ``state_dict``."""
+        return torch.tensor([self._limit, float(self._over), *self._losses], dtype=torch.float64)
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the result of :meth:`state_dict`."""
-        self._limit, over, *self._losses = state["progress"].tolist()
-        self._over, network = bool(over), self._parts[-1].module
-        self._parts = [UniformAverage(network) for _ in range(len(self._losses) + 1)]
-        for number, part in enumerate(self._parts):
-            part.load_state_dict({key: state[f"part{number}.{key}"] for key in part.state_dict()})
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore the result of :meth:`get_extra_state`, with as many parts as ``load_state_dict`` then fills."""
+        self._limit, over, *self._losses = state.tolist()
+        self._over = bool(over)
+        self.parts = nn.ModuleList(UniformAverage(self.parts[0].module) for _ in range(len(self._losses) + 1))

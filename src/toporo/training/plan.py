@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
 from toporo.checks import non_negative, one_of, positive, whole
 from toporo.errors import SettingError
 from toporo.training.average import SWAD
-from toporo.types import Record
 
 UNITS = ("epochs", "steps")
 PRECISIONS = ("fp32", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
-#: Settings that change how fast a result is reached, and not the result.
-PACE = frozenset({"device", "graph"})
 
 
 @dataclass(frozen=True)
@@ -68,18 +65,12 @@ class TrainingPlan:
         if isinstance(self.average, str):
             one_of(self.average, "average", (SWAD,))
         elif self.average is not None:
-            hint = f": a number of {self.unit} after which some are left, for a run of {self.rounds}"
-            whole(self.average, "average", 0, self.rounds - 1, hint)
+            whole(self.average, "average", 0, self.rounds - 1, f", fewer than the {self.rounds} {self.unit} of the run")
 
     @property
     def on_gpu(self) -> bool:
         """True if the device is a CUDA GPU."""
         return torch.device(self.device).type == "cuda"
-
-    @property
-    def identity(self) -> Record:
-        """The settings that determine the result."""
-        return {name: value for name, value in asdict(self).items() if name not in PACE}
 
 
 def pick_device(name: str = "auto") -> str:
