@@ -20,6 +20,8 @@ from toporo.text import number as plain
 NAME = 48
 #: Names that a sentence lists.
 LISTED = 5
+#: Means over fewer groups have rough intervals.
+FEW_GROUPS = 10
 
 
 def number(value: float | None, like: float | None = None) -> str:
@@ -46,11 +48,6 @@ def interval_text(interval: Interval) -> str:
 def versions() -> str:
     """Return the versions that make a page, for its settings."""
     return f"toporo {toporo.__version__}, Python {platform.python_version()}, numpy {np.__version__}"
-
-
-def where(*sentences: tuple[Any, str]) -> list[str]:
-    """Return the sentences whose condition holds."""
-    return [sentence for condition, sentence in sentences if condition]
 
 
 def quoted(name: object) -> str:
