@@ -161,11 +161,8 @@ def test_pages_without_a_graph(
 
 
 def test_effects_of_two_classes_are_of_the_second(tmp_path: Path) -> None:
-    about: dict[str, Any] = {"group": "station", "graph": RIVER, "test_groups": ["mouth"]}
-    auto, linear = (
-        fit_table(floods(), target="flood", **about),
-        fit_table(floods(), target="flood", penalty=1.0, **about),
-    )
+    about: dict[str, Any] = {"target": "flood", "group": "station", "graph": RIVER, "test_groups": ["mouth"]}
+    auto, linear = fit_table(floods(), **about), fit_table(floods(), **about, penalty=1.0)
     assert "effect on yes" in page_of(auto, tmp_path).by_tag["th"]
     assert "Change of the log-odds of “yes” if an input grows" in page_of(linear, tmp_path).text
 
@@ -250,18 +247,17 @@ def test_numbers_have_three_digits_that_matter() -> None:
 # ---------------------------------------------------------------- JSON
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_json_has_the_table_of_every_kind_of_model(kind: str) -> None:
+    model = fit_table(river(groups=STATIONS), target="y", group="station", graph=STREAM, **KINDS[kind])
+    content, table = json.loads(json.dumps(describe_model(model))), model.explain()
+    assert content[table.key] == table.to_dict()
+    assert content["settings"]["estimator"] == type(model.estimator).__name__
+
+
 def test_json_has_what_the_page_has(model: TableModel, evaluation: Evaluation) -> None:
     content = json.loads(json.dumps(describe_model(model, evaluation=evaluation, source="new.csv"), allow_nan=False))
     assert content["groups"] == model.explain().to_dict()
     assert content["evaluation"] == {"source": "new.csv", **evaluation.to_dict()}
     assert content["summary"] == summary(ModelReport(model, evaluation, "new.csv"))
     assert describe_model(model)["evaluation"] is None
-
-
-def test_json_of_models_by_group(kriged: TableModel) -> None:
-    auto = fit_table(river(groups=STATIONS), target="y", group="station", graph=STREAM)
-    for model in (kriged, auto):
-        content = json.loads(json.dumps(describe_model(model), allow_nan=False))
-        table = model.explain()
-        assert content[table.key] == table.to_dict()
-        assert content["settings"]["estimator"] == type(model.estimator).__name__

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
@@ -183,11 +184,8 @@ def key(figure: Figure, handles: Sequence[Any]) -> None:
     """Add a key below the axes, and make the figure higher for it."""
     if not handles:
         return
-    columns = len(handles)
-    if figure.get_figwidth() <= WIDTH:
-        longest = max(len(str(handle.get_label())) for handle in handles)
-        columns = min(columns, 2 if longest <= NAME_LETTERS else 1)
-        figure.set_figheight(figure.get_figheight() + KEY_ROW * -(-len(handles) // columns))
+    columns = 2 if max(len(str(handle.get_label())) for handle in handles) <= NAME_LETTERS else 1
+    figure.set_figheight(figure.get_figheight() + KEY_ROW * -(-len(handles) // columns))
     legend = figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=8)
     for drawn_line, *entry in zip(handles, legend.legend_handles, legend.get_texts(), strict=True):
         for part in entry:
@@ -271,7 +269,7 @@ def line_chart(
 
 def _draw_line(ax: Axes, x: Any, line: Line, style: Mapping[str, Any]) -> None:
     """Draw a line and its band, both marked by the line's label."""
-    parts = ax.plot(x, line.y, lw=1.6, label=line.label or None, **style)
+    parts: list[Artist] = [*ax.plot(x, line.y, lw=1.6, label=line.label or None, **style)]
     if line.low is not None and line.high is not None:
         parts.append(ax.fill_between(x, line.low, line.high, color=style["color"], alpha=0.15, lw=0))
     for part in parts:

@@ -51,7 +51,8 @@ def distance_map(distances: Distances, test: Collection[str] = ()) -> Figure:
     order = [distances.names.index(name) for name in names]
     matrix = distances.matrix[np.ix_(order, order)]
     diagonal = np.eye(len(matrix), dtype=bool)
-    norm = color_scale(matrix[~diagonal])
+    off = matrix[~diagonal]
+    norm = color_scale(off)
     labelled = list(range(0, len(names), -(-len(names) // MOST_LABELS)))
     texts = [short_name(names[i], NAME_LETTERS) for i in labelled]
     room = LETTER * max(map(len, texts)) + 0.3
@@ -74,7 +75,7 @@ def distance_map(distances: Distances, test: Collection[str] = ()) -> Figure:
         for i, j in np.argwhere(~diagonal):
             text = f"{matrix[i, j]:.2f}"
             ax.text(j, i, text, ha="center", va="center", fontsize=7, color=readable(fills[i, j]))
-    marked = norm.vmin < distances.chance < norm.vmax
+    marked = bool(off.min() < distances.chance < off.max())
     bar = color_bar(figure, norm, VALUE_COLORS, f"diffusion EMD{' (orange line: by chance)' * marked}", ax)
     if marked:
         bar.ax.axvline(distances.chance, color=TEST_COLOR, lw=2.0)

@@ -117,9 +117,9 @@ def draw_states(
     fills = fills or {}
     require_states([*values, *fills, *outlined])
     values = {code: value for code, value in values.items() if math.isfinite(value)}
-    colored = ScalarMappable(norm or color_scale(values.values()), cmap)
+    norm = norm or color_scale(values.values())
     colors = dict.fromkeys(RINGS, MISSING) | dict(fills)
-    colors |= {code: to_hex(colored.to_rgba(value)) for code, value in values.items()}
+    colors |= {code: to_hex(mpl.colormaps[cmap](norm(value))) for code, value in values.items()}
     for code, color in colors.items():
         outline = Path.make_compound_path(*(Path(line, closed=True) for line in polygons(code)))
         state = PathPatch(outline, fc=color, ec=BORDER, lw=0.6, joinstyle="round", zorder=1)
@@ -133,7 +133,7 @@ def draw_states(
     ax.autoscale_view()
     ax.set_aspect("equal")
     ax.set_axis_off()
-    return colored
+    return ScalarMappable(norm, cmap)
 
 
 @drawn

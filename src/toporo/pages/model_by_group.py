@@ -68,7 +68,7 @@ def league_sections(report: ModelReport, table: LeagueTable) -> list[Section]:
     text = (
         "Each candidate was fitted repeatedly, each time without some training groups. Its error is that in these "
         "groups, on average and in the worst part of them, squared and relative to a safe mean of a few candidates: "
-        "below 1 is better. Votes are weights in the mean of models."
+        "below 1 is better. The column vote has the ensemble weights."
     )
     candidates = Section("league", "Candidates", text, tables=(explain_table(table),))
     return [candidates] if report.model.graph is None else [candidates, _effect_section(report, table)]

@@ -14,6 +14,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from toporo.errors import DataError
 from toporo.pages.charts import COLORS, SOFT, canvas, drawn, key
 from toporo.pages.svg import WIDE
 
@@ -54,6 +55,14 @@ class Tile:
     radar: npt.NDArray[np.floating[Any]]
     label: npt.NDArray[np.integer[Any]]
     water: Mapping[str, npt.NDArray[np.floating[Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for what, picture in {"the label": self.label, **self.water}.items():
+            if picture.shape != self.radar.shape:
+                raise DataError(
+                    f"{self.title}: the radar tile has shape {self.radar.shape}, {what} {picture.shape}: expected the "
+                    "same. Was the benchmark loaded with another tile size than the runs?"
+                )
 
     def kinds(self, method: str) -> Pixels:
         """Return the kind of each pixel under a method's predictions."""
