@@ -132,10 +132,8 @@ def color_scale(values: Iterable[float], *, signed: bool = False) -> Normalize:
         least = float(numbers[numbers > 0].min())
         if high / least > LOG_FROM:
             return LogNorm(max(least, high / LOG_SPAN), high, clip=True)
-    if low == high:
-        around = abs(low) * 0.1 or 1.0
-        return Normalize(low - around, high + around)
-    return Normalize(low, high)
+    around = (abs(low) * 0.1 or 1.0) if low == high else 0.0
+    return Normalize(low - around, high + around)
 
 
 def readable(fill: Any) -> str:

@@ -46,7 +46,7 @@ def write_comparison(contest: Contest, out: Path) -> Path:
         f"compared by toporo {toporo.__version__}.",
         verdict=Verdict(sentences[0], "bad" if best.kind == CONTROL else ""),
         summary=sentences[1:],
-        sections=[_section(contest, test=test) for test in (False, True) if contest.test_groups or not test],
+        sections=[_section(contest)],
         cautions=_cautions(contest),
         settings=_settings(contest),
     )
@@ -58,21 +58,15 @@ def _error(judged: Judgement | None) -> float:
     return math.inf if judged is None or math.isnan(judged.error.value) else judged.error.value
 
 
-def _section(contest: Contest, *, test: bool) -> Section:
-    if test:
-        name, title = "test", "In the test groups"
-        where = f"the {many(len(contest.test_groups), 'test group')}, by models of all training groups"
-    else:
-        name, title = "regions", "In held-out regions"
-        groups, regions = many(sum(map(len, contest.regions)), "group"), many(len(contest.regions), "region")
-        where = f"{groups}, by models fitted without them, in {regions}"
+def _section(contest: Contest) -> Section:
+    groups, regions = many(sum(map(len, contest.regions)), "group"), many(len(contest.regions), "region")
     text = (
-        f"Above, {metric_name(contest.metric)} in {where}, mean over groups; below, its difference from "
-        f"{contest.reference}. Bars are {100 * contest.level:g} % intervals over groups. Those of differences are "
-        f"paired: if one contains 0, the difference is not clear. Errors above {FAR:g} times the lowest are in the "
-        "table alone."
+        f"Above, {metric_name(contest.metric)} in {groups}, by models fitted without them, in {regions}, mean over "
+        f"groups; below, its difference from {contest.reference}. Bars are {100 * contest.level:g} % intervals over "
+        "groups. Those of differences are paired: if one contains 0, the difference is not clear. Errors above "
+        f"{FAR:g} times the lowest are in the table alone."
     )
-    return figure_section(name, title, text, contest_figure(contest, test=test), () if test else (_table(contest),))
+    return figure_section("regions", "In held-out regions", text, contest_figure(contest), (_table(contest),))
 
 
 def _table(contest: Contest) -> Table:
@@ -83,17 +77,11 @@ def _table(contest: Contest) -> Table:
     return Table(tuple(columns), tuple(map(tuple, rows)), ("model", "kind", "note"))
 
 
-def contest_figure(contest: Contest, *, test: bool = False) -> Figure:
-    """Draw errors, and differences from the reference, a row per model, the best on top.
-
-    Parameters
-    ----------
-    contest : the comparison.
-    test : in the test groups instead of held-out regions.
-    """
-    pairs = [(entrant, entrant.test if test else entrant.regions) for entrant in contest.entrants]
-    judged = sorted((pair for pair in pairs if pair[1] is not None), key=lambda pair: _error(pair[1]))
-    shown = [pair for pair in judged if _error(pair[1]) <= FAR * _error(judged[0][1])]
+def contest_figure(contest: Contest) -> Figure:
+    """Draw errors, and differences from the reference, a row per model, the best on top."""
+    pairs = [(entrant, entrant.regions) for entrant in contest.entrants if entrant.regions is not None]
+    pairs.sort(key=lambda pair: _error(pair[1]))
+    shown = [pair for pair in pairs if _error(pair[1]) <= FAR * _error(pairs[0][1])]
 
     def panel(measure: str, label: str, reference: float = math.nan) -> Panel:
         marks = []

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from toporo.errors import listed
 from toporo.estimators.explain import RowTable
-from toporo.pages.cells import FEW_GROUPS, interval_text, number, quoted, quoted_names
+from toporo.pages.cells import FEW_GROUPS, interval_text, number, quoted
 from toporo.pages.render import Verdict
 from toporo.tables.contest import constant_in_words, metric_name
 from toporo.tables.evaluate import Evaluation
@@ -127,8 +128,8 @@ def cautions(report: ModelReport) -> list[str]:
             f"Means are over {count} groups: their intervals are rough.": 1 < count < FEW_GROUPS,
             f"{seen} of {count} groups evaluated were trained on: if rows were in the training table, their scores are "
             "too good.": seen,
-            f"Test groups without rows to evaluate: {quoted_names(absent)} ({len(absent)} in all).": absent,
-            f"Outside of what validation has seen: {quoted_names(outside)} ({many(len(outside), 'group')}). Errors in "
+            f"Test groups without rows to evaluate: {listed(sorted(absent))}.": absent,
+            f"Outside of what validation has seen: {listed(outside)}. Errors in "
             "other such groups are unknown.": outside,
         }
         sentences += [sentence for sentence, holds in checks.items() if holds]
