@@ -195,7 +195,7 @@ def weights_section(part: Results) -> Sections:
         f"Weight of each training {part.benchmark.group} in the run with the lowest seed. Without a prior the weights "
         "follow the losses; with one they stay closer to it for larger λ."
     )
-    figure = pages.charts.line_chart(at, lines, moment, shared=True, title="weight q of group")
+    figure = pages.charts.line_chart(at, lines, moment, shared=True)
     return section(part, "weights", "Group weights over training", text, figure)
 
 
@@ -212,9 +212,7 @@ def curves_section(part: Results, panels: Mapping[str, str], title: str, text: s
     lines: dict[str, list[pages.charts.Line]] = {label: [] for label in panels}
     for (label, key), (method, records) in product(panels.items(), runs.items()):
         values = _floats([[entry["metrics"].get(key) for entry in _evaluations(run)] for run in records])
-        lines[label].append(
-            pages.charts.Line.over_seeds(protocol.whole.scale * values, method, styles[method], log=log)
-        )
+        lines[label].append(pages.charts.Line.over_seeds(protocol.whole.scale * values, method, styles[method]))
     figure = pages.charts.line_chart(at, lines, protocol.moment, log="y" * log)
     return section(part, protocol.unit, title, text, figure)
 

@@ -356,8 +356,8 @@ def _errors_map(part: Results) -> Sections:
         return []
     means = {title: number(float(np.mean(list(by_state.values())))) for title, by_state in errors.items()}
     panels = {f"{title}\nmean {means[title]}": by_state for title, by_state in errors.items()}
-    fills = dict.fromkeys(panels, dict.fromkeys(map(str, part.loaded.train), TRAIN_FILL))
-    figure = pages.maps.state_maps(panels, "test MSE", cmap=pages.maps.ERROR_COLORS, fills=fills)
+    fills = dict.fromkeys(map(str, part.loaded.train), TRAIN_FILL)
+    figure = pages.maps.state_maps(panels, "test MSE", cmap=pages.charts.ERROR_COLORS, fills=fills)
     text = "Mean over windows and seeds after the last epoch; one colour scale for all maps. Training states are grey."
     return section(part, "states", "Error in every test state", text, figure)
 
