@@ -230,7 +230,8 @@ def record(file: Path, thorough: bool) -> None:
 
 
 def pickled(file: Path, thorough: bool) -> None:
-    file.rename(file.with_name(DG15.file))
+    (file.parent / "dg").mkdir()
+    file.rename(file.parent / "dg" / DG15.file)
     load_dataset("dg15", file.parent)
 
 

@@ -85,17 +85,6 @@ def test_packed_pixels_are_those_of_the_files(cache: Path, source: Path, monkeyp
     assert sorted(path.name for path in cache.iterdir()) == [MANIFEST, PIXELS]
 
 
-def test_a_benchmark_is_the_same_with_a_cache_and_without(tmp_path: Path, source: Path) -> None:
-    plain = SPECS["pacs"].load(source, size=SIZE, progress=False)
-    for _ in range(2):
-        cached = SPECS["pacs"].load(source, size=SIZE, cache=tmp_path / "c", progress=False)
-        assert cached.fingerprint == plain.fingerprint
-        assert cached.store is not None
-        assert plain.store is not None
-        assert cached.store.digest == plain.store.digest
-    assert open_packed(tmp_path / "c" / f"pacs-{SIZE}", verify=True).digest == plain.store.digest
-
-
 def test_images_are_decoded_once(cache: Path, source: Path, decoded: list[str]) -> None:
     first = load_tiny(cache, source)
     assert len(decoded) == len(first)
@@ -103,14 +92,6 @@ def test_images_are_decoded_once(cache: Path, source: Path, decoded: list[str]) 
     assert len(decoded) == len(first)
     assert again.digest == first.digest
     assert_array_equal(again.images, first.images)
-
-
-def test_sizes_and_data_sets_share_a_cache(tmp_path: Path, source: Path, decoded: list[str]) -> None:
-    write_tiny(tmp_path / "data", SPECS["vlcs"])
-    for _ in range(2):
-        for name, size in (("pacs", 16), ("pacs", 20), ("vlcs", 16)):
-            SPECS[name].load(source.parent, size=size, cache=tmp_path / "c", progress=False)
-    assert len(decoded) == 3 * 36
 
 
 # ---------------------------------------------------------------------- stale
@@ -404,13 +385,6 @@ def test_too_little_room_is_said_before_decoding(
         load_tiny(cache, source)
     assert not decoded
     assert not cache.exists()
-
-
-def test_a_cache_that_is_a_file_is_refused(tmp_path: Path, source: Path) -> None:
-    (tmp_path / "c").write_text("mine")
-    with pytest.raises(DataError, match="cannot pack images into"):
-        SPECS["pacs"].load(source, size=SIZE, cache=tmp_path / "c", progress=False)
-    assert (tmp_path / "c").read_text() == "mine"
 
 
 def test_a_cache_that_cannot_be_written_to_is_still_read(

@@ -88,7 +88,6 @@ class TileStore:
     x : float32, ``(n, channels, side, side)``, in decibels; NaN where there is no measurement.
     y : int8, ``(n, side, side)``: 1 water, 0 land, −1 no label or no measurement.
     chips : the chip each tile was cut from.
-    corners : ``(n, 2)``, row and column of a tile's first pixel in its chip.
     roles : what the official lists use each tile's chip for: train, valid, test or bolivia.
     digest : a checksum of all the above.
     """
@@ -96,7 +95,6 @@ class TileStore:
     x: npt.NDArray[np.float32]
     y: npt.NDArray[np.int8]
     chips: tuple[str, ...]
-    corners: npt.NDArray[np.int64]
     roles: tuple[str, ...]
     digest: str
 
