@@ -133,7 +133,6 @@ def test_windows_are_months_of_the_file_in_one_scale(
     assert (data.x.shape[1], data.y.shape[1], data.x.dtype, data.y.dtype) == (6, 6, np.float64, np.float64)
     assert benchmark.train == SPLITS[split].train
     assert benchmark.test == SPLITS[split].test
-    assert benchmark.task == "regression"
     assert data.sizes == dict.fromkeys(benchmark.train, trained) | dict.fromkeys(benchmark.test, tested)
     months = {code: values.ravel() for code, values in nclimdiv.read_temperatures(folder / "tpt48" / NAME).items()}
     for code in STATES:
@@ -192,5 +191,3 @@ def test_errors_are_summed_over_outputs_and_averaged_over_rows() -> None:
     assert mse_by_group(torch.tensor(predictions, requires_grad=True), data) == expected
     with pytest.raises(DataError, match=r"predictions have shape \(3, 1\), the targets \(3, 2\)"):
         mse_by_group(predictions[:, :1], data)
-    flat = GroupedData.from_arrays(np.zeros((2, 1)), np.zeros(2), ["a", "a"])
-    assert mse_by_group([1.0, 3.0], flat) == {"a": 5.0}

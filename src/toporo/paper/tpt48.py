@@ -116,7 +116,6 @@ def load(path: Path, *, split: str = "east-west", window: str = "season") -> Ben
         train=chosen.train,
         test=chosen.test,
         source="published" if digest == nclimdiv.CHECKSUM else "file",
-        task="regression",
         about={
             "window": window,
             "hops": hop_classes(chosen),
