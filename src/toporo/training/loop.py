@@ -132,7 +132,6 @@ def _evaluate(stepper: Stepper, evaluate: Callable[[nn.Module], dict[str, Any]] 
     stepper.objective.eval()
     metrics = {} if evaluate is None else evaluate(stepper.network)
     if stepper.average is not None:
-        stepper.average.evaluated(metrics)
         mean = stepper.average.mean()
         if evaluate is not None and mean is not None:
             metrics |= {f"{AVERAGED}{name}": value for name, value in evaluate(mean).items()}
