@@ -77,11 +77,11 @@ def pick_device(name: str = "auto") -> str:
     name : either, or ``"auto"`` for the GPU if there is one. A GPU that is not there is an error.
     """
     one_of(name, "device", DEVICES)
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        why = "this PyTorch was built without CUDA" if torch.version.cuda is None else "PyTorch finds no usable GPU"
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return "cpu"
+    if not torch.cuda.is_available():
         raise SettingError(
-            f"no GPU: {why} ({torch.__version__}). Use the device 'cpu' (slow), or a CUDA build of PyTorch on a "
-            "machine with an NVIDIA GPU."
+            f"no GPU: PyTorch {torch.__version__} finds none that it can use. Use the device 'cpu' (slow), or a CUDA "
+            "build of PyTorch on a machine with an NVIDIA GPU."
         )
-    return "cuda" if available and name != "cpu" else "cpu"
+    return "cuda"
