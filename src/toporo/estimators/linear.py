@@ -75,7 +75,7 @@ def prepare(rows: Rows | Summary, intercept: bool) -> Losses:
     x, scale = rows.x, rows.inputs.scale
     if rows.targets is None:
         return LogisticLosses.from_arrays(
-            x, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights, one_class="allow", scale=scale
+            x / scale, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights
         )
     units = np.append(scale, _target_units(rows))
     center = np.append(np.zeros(len(scale)), rows.targets.center)

@@ -60,11 +60,7 @@ class TRO(WeightedObjective):
             update = "constrained" if radius is not None else DEFAULT_UPDATE.get(divergence, "exact")
         prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
         settings: dict[str, dict[str, Any]] = {
-            "ascent": {
-                "step": step,
-                "penalty": penalty,
-                "smallest": min(weight for weight in prior.weights.values() if weight > 0),
-            },
+            "ascent": {"step": step, "penalty": penalty},
             "mirror": {"step": step, "penalty": penalty},
             "exact": {"penalty": penalty},
             "constrained": {"radius": radius},
