@@ -247,7 +247,7 @@ _ARRAYS = ("rows", "squares", "roots", "targets", "residual")
 
 
 def _factor(weights: Array, rows: Array, d: int) -> tuple[Array, Array]:
-    """Factor the rows of a group.
+    """Factor the rows of a group, which are overwritten.
 
     Parameters
     ----------
@@ -260,7 +260,9 @@ def _factor(weights: Array, rows: Array, d: int) -> tuple[Array, Array]:
     means = weights @ rows / mass
     whole = np.zeros((d + 1, 1 + rows.shape[1]))
     whole[0] = np.sqrt(mass) * np.append(1.0, means)
-    inner, left = _triangle((np.sqrt(weights)[:, None] * (rows - means))[None], d)
+    rows -= means
+    rows *= np.sqrt(weights)[:, None]
+    inner, left = _triangle(rows[None], d)
     whole[1:, 1:] = inner[0]
     return whole, left[0]
 

@@ -34,6 +34,7 @@ of the constrained problem and holds whatever :math:`\lambda` the search stopped
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,11 +87,11 @@ class _Inner:
     most: Array | None = None
 
     def respond(self, losses: Array) -> Array:
-        """Return the best q."""
+        """Return the best q for each row of losses."""
         if math.isinf(self.penalty):
-            return self.centre
+            return self.centre + 0.0 * losses
         if self.most is not None:
-            return capped_response(losses, self.centre, self.penalty, self.most)
+            return np.stack([capped_response(row, self.centre, self.penalty, self.most) for row in losses])
         return np.asarray(best_response(losses, self.centre, self.penalty, self.divergence))
 
     def cost(self, q: Array) -> Any:
@@ -221,7 +222,7 @@ class SaddleProblem:
 
     def _newton(self, point: Point, inner: _Inner, patience: int) -> Saddle:
         """Minimise F from a point, until the gap is small, nothing moves, or patience ends."""
-        q, value = self._worst(point, inner)
+        (q,), (value,) = self._worst([point], inner)
         steps, gap = 0, math.inf
         while steps < patience:
             gradient = self._gradient(point, q)
@@ -235,7 +236,7 @@ class SaddleProblem:
             steps, gap = steps + 1, math.inf
         if math.isinf(gap):
             gap = self._suboptimality(point, q)
-        return Saddle(point, self.over_all(q), value, gap, inner.penalty, steps)
+        return Saddle(point, self.over_all(q), float(value), gap, inner.penalty, steps)
 
     def _line_search(
         self, point: Point, q: Array, value: float, gradient: Array, inner: _Inner
@@ -250,14 +251,13 @@ class SaddleProblem:
         for first in range(0, 36, at_once):
             distances = 0.5 ** np.arange(first, first + at_once, dtype=np.float64)
             ends = [self.losses.at(point.theta + t * step.reshape(self.losses.shape)) for t in distances]
-            tried = [self._worst(end, inner) for end in ends]
-            best = min(range(at_once), key=lambda i: tried[i][1])
-            if tried[best][1] < value - 1e-4 * distances[best] * decrease:
-                return ends[best], *tried[best]
-            if first == 0 and tried[0][1] <= value + 1e-13 * abs(value):
-                turned = self._gradient(ends[0], tried[0][0])
-                if np.linalg.norm(turned) <= 0.5 * np.linalg.norm(gradient):
-                    return ends[0], *tried[0]
+            worst, reached = self._worst(ends, inner)
+            best = int(np.argmin(reached))
+            if reached[best] < value - 1e-4 * distances[best] * decrease:
+                return ends[best], worst[best], reached[best]
+            settled = first == 0 and reached[0] <= value + 1e-13 * abs(value)
+            if settled and np.linalg.norm(self._gradient(ends[0], worst[0])) <= 0.5 * np.linalg.norm(gradient):
+                return ends[0], worst[0], reached[0]
         return None
 
     def _direction(self, point: Point, q: Array, gradient: Array, bend: Array) -> Array:
@@ -281,19 +281,19 @@ class SaddleProblem:
     def _inner(self, penalty: float) -> _Inner:
         return _Inner(self.divergence, self.prior, penalty, self.most)
 
-    def _worst(self, point: Point, inner: _Inner) -> tuple[Array, float]:
-        """Return the best response, and F."""
-        losses = point.losses[self.support]
+    def _worst(self, points: Sequence[Point], inner: _Inner) -> tuple[Array, Array]:
+        """Return the best responses at points, and F there."""
+        losses = np.stack([point.losses[self.support] for point in points])
         q = inner.respond(losses)
-        return q, float(q @ losses - inner.cost(q)) + self._ridge_of(point.theta)
+        ridges = np.array([self._ridge_of(point.theta) for point in points])
+        return q, (q * losses).sum(axis=1) - inner.cost(q) + ridges
 
     def _judged(self, point: Point, q: Array, inner: _Inner) -> Saddle:
         """Certify a point and any weights."""
-        losses = point.losses[self.support]
-        worst = inner.respond(losses)
-        highest = float(worst @ losses - inner.cost(worst))
-        gap = max(highest - float(q @ losses - inner.cost(q)), 0.0) + self._suboptimality(point, q)
-        return Saddle(point, self.over_all(q), highest + self._ridge_of(point.theta), gap, inner.penalty, 0)
+        _, (value,) = self._worst([point], inner)
+        reached = float(q @ point.losses[self.support] - inner.cost(q)) + self._ridge_of(point.theta)
+        gap = max(value - reached, 0.0) + self._suboptimality(point, q)
+        return Saddle(point, self.over_all(q), float(value), gap, inner.penalty, 0)
 
     def _promising(self, gradient: Array, value: float) -> bool:
         """Tell whether the gap is worth computing, which for logistic losses takes several passes over the rows."""
