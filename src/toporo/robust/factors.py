@@ -91,10 +91,9 @@ class GroupFactors:
         weights : of the rows, above 0.
         """
         present, inverse = np.unique(codes, return_inverse=True)
-        groups = Groups(names[code] for code in present)
-        new_codes = groups.encode([names[code] for code in present])
+        ids = Groups.of([names[code] for code in present])
         x = np.column_stack([*inputs.values()]) if inputs else np.zeros((len(codes), 0))
-        factors = cls._of(x, targets, GroupIds(new_codes[inverse], groups), weights)
+        factors = cls._of(x, targets, GroupIds(ids.codes[inverse], ids.groups), weights)
         return replace(factors, columns=tuple(inputs))
 
     @classmethod

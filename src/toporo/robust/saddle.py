@@ -292,7 +292,7 @@ class SaddleProblem:
         """Certify a point and any weights."""
         _, (value,) = self._worst([point], inner)
         reached = float(q @ point.losses[self.support] - inner.cost(q)) + self._ridge_of(point.theta)
-        gap = max(value - reached, 0.0) + self._suboptimality(point, q)
+        gap = max(float(value) - reached, 0.0) + self._suboptimality(point, q)
         return Saddle(point, self.over_all(q), float(value), gap, inner.penalty, 0)
 
     def _promising(self, gradient: Array, value: float) -> bool:

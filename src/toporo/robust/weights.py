@@ -47,12 +47,7 @@ def ascent(step: float = 0.1, penalty: float = 1.0, divergence: str | type[Diver
     >>> rule(prior, np.array([1.0, 3.0]), prior).round(2)
     array([0.4, 0.6])
     """
-    positive(step, "step")
-    divergence, at_prior = get_divergence(divergence), exact(penalty, divergence)
-    if math.isinf(penalty):
-        return at_prior
-    _warn_if_cycling(step, penalty)
-    return partial(_ascend, step=step, penalty=penalty, divergence=divergence)
+    return _stepping(_ascend, step, penalty, divergence)
 
 
 def _ascend(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, divergence: type[Divergence]) -> Any:
@@ -79,12 +74,7 @@ def mirror(step: float = 0.1, penalty: float = 0.0, divergence: str | type[Diver
     >>> rule(prior, np.array([1.0, 3.0]), prior).round(3)
     array([0.119, 0.881])
     """
-    positive(step, "step")
-    at_prior = exact(penalty, divergence)
-    if math.isinf(penalty):
-        return at_prior
-    _warn_if_cycling(step, penalty)
-    return partial(_tilt, step=step, penalty=penalty, divergence=get_divergence(divergence))
+    return _stepping(_tilt, step, penalty, divergence)
 
 
 def _tilt(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, divergence: type[Divergence]) -> Any:
@@ -94,6 +84,22 @@ def _tilt(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, diver
     top = xp.max(xp.where(inside, tilted, xp.full_like(tilted, -math.inf)), axis=-1, keepdims=True)
     weights = q * xp.exp(xp.where(inside, tilted - top, xp.zeros_like(tilted)))
     return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+def _stepping(
+    update: Callable[..., Any], step: float, penalty: float, divergence: str | type[Divergence]
+) -> WeightRule:
+    """Check the settings of a rule that moves q by steps, and bind them."""
+    positive(step, "step")
+    at_prior = exact(penalty, divergence)
+    if math.isinf(penalty):
+        return at_prior
+    if step * penalty >= 2.0:
+        warn(
+            f"step * penalty = {step:g} * {penalty:g} = {step * penalty:g} ≥ 2: the weights q will not settle but "
+            f"cycle around the prior. Use a step below {2.0 / penalty:g}, or update='exact', which needs no step."
+        )
+    return partial(update, step=step, penalty=penalty, divergence=get_divergence(divergence))
 
 
 def exact(penalty: float = 1.0, divergence: str | type[Divergence] = "l2") -> WeightRule:
@@ -131,6 +137,8 @@ def constrained(radius: float, divergence: str | type[Divergence] = "l2") -> Wei
     array([0.3, 0.7])
     """
     number(radius, "radius", "a number of at least 0 (0 keeps q at the prior)", least=0.0, infinite=True)
+    if radius == 0:
+        return exact(math.inf, divergence)
     return partial(_respond_within, radius=radius, divergence=get_divergence(divergence))
 
 
@@ -182,11 +190,3 @@ RULES: dict[str, Callable[..., WeightRule]] = {
     "mirror": mirror,
     "constrained": constrained,
 }
-
-
-def _warn_if_cycling(step: float, penalty: float) -> None:
-    if step * penalty >= 2.0:
-        warn(
-            f"step * penalty = {step:g} * {penalty:g} = {step * penalty:g} ≥ 2: the weights q will not settle but "
-            f"cycle around the prior. Use a step below {2.0 / penalty:g}, or update='exact', which needs no step."
-        )
