@@ -215,10 +215,12 @@ def path(
     values = [penalty_number(value) for value in penalties]
     fits: dict[float, RobustFit] = {}
     with one_thread():
-        problem, saddle = _problem(losses, prior, **settings), None
+        problem = _problem(losses, prior, **settings)
+        last = before = None
         for value in sorted(set(values), reverse=True):
-            saddle = problem.penalised(value, saddle)
-            fits[value] = _fit(problem, saddle)
+            near = last if last is None or before is None else problem.extrapolated(value, last, before)
+            before, last = last, problem.penalised(value, near)
+            fits[value] = _fit(problem, last)
     return [fits[value] for value in values]
 
 

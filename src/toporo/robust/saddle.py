@@ -218,6 +218,15 @@ class SaddleProblem:
         gap = max(float((worst - q) @ losses), 0.0) + self._suboptimality(found.point, q)
         return replace(found, q=self.over_all(q), value=value, gap=gap)
 
+    def extrapolated(self, penalty: float, last: Saddle, before: Saddle) -> Saddle:
+        """Start a penalty from the best model along the line through the last two of a path."""
+        if penalty == 0 or math.isinf(penalty):
+            return last
+        step = last.point.theta - before.point.theta
+        points = [self.losses.at(last.point.theta + t * step) for t in np.linspace(0.0, 1.5, 7)]
+        _, reached = self._worst(points, self._inner(penalty))
+        return replace(last, point=points[int(np.argmin(reached))])
+
     # ------------------------------------------------------------ Newton's method at one penalty
 
     def _newton(self, point: Point, inner: _Inner, patience: int) -> Saddle:
