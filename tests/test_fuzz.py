@@ -234,17 +234,6 @@ def pickled(file: Path, thorough: bool) -> None:
     load_dataset("dg15", file.parent)
 
 
-def packed(file: Path, thorough: bool) -> None:
-    content = {path.suffix: path.read_bytes() for path in [*(CORPUS / "packed").glob("[mp]*"), file]}
-    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        manifest = json.loads(content[".json"])
-        manifest["digest"] = images.image_digest(*(manifest[key] for key in ("pixels", "size", "names", "classes")))
-        content[".json"] = json.dumps(manifest).encode()
-    (file.parent / "manifest.json").write_bytes(content[".json"])
-    (file.parent / "pixels.u8").write_bytes(content[".u8"])
-    images.open_packed(file.parent, verify=True)
-
-
 def chips(file: Path, thorough: bool) -> None:
     root = file.parent / "root"
     shutil.copytree(CORPUS / "chips", root / flood_chips.LISTS)
@@ -277,7 +266,6 @@ READERS: dict[str, Callable[[Path, bool], object]] = {
     "pickle": pickled,
     "tiff": lambda file, thorough: flood_chips.read_geotiff(file),
     "images": picture,
-    "packed": packed,
     "chips": chips,
     "climate": lambda file, thorough: nclimdiv.read_temperatures(file),
 }
