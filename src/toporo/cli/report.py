@@ -27,7 +27,7 @@ from toporo.cli.running import register, working
 from toporo.cli.settings import setting, takes_settings
 from toporo.cli.terminal import say, say_data, tell
 from toporo.coordinates import read_coordinates
-from toporo.data.stores import without_query
+from toporo.data.sources import without_query
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.folder import MANIFEST, WEIGHTS
