@@ -146,7 +146,7 @@ def _from_table(source: Any) -> GroupGraph:
                 "optionally one of lengths."
             )
         batches = table.batches(columns, MOST_EDGES)
-        edges = [edge for batch in batches for edge in zip(*(a.to_pylist() for a in batch.arrays), strict=True)]
+        edges = [edge for *_, arrays in batches for edge in zip(*(array.to_pylist() for array in arrays), strict=True)]
     except DataError as error:
         raise GraphError(str(error)) from None
     return GroupGraph.from_edges(edge[:1] if all(map(_is_empty, edge[1:])) else edge for edge in edges)

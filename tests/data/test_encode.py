@@ -322,13 +322,13 @@ def test_columns_that_prediction_lacks_are_listed() -> None:
 @pytest.mark.parametrize(
     ("column", "found"),
     [
-        (texts(None, "old"), r"holds text \(row 12: 'old'\), but held numbers in training"),
-        (numbers(None, 0, kind="date"), r"holds dates \(row 12: '1970-01-01'\), but held numbers"),
+        (texts(None, "old"), r"row 12, column 'age': 'old' is not a number"),
+        (numbers(None, 0, kind="date"), r"column 'age' holds dates, but held numbers in training"),
     ],
 )
 def test_a_column_of_another_kind_is_refused_with_the_first_cell(column: Numbers | Texts, found: str) -> None:
     encoder = Encoder.fit(frame_of(age=numbers(1, 2)))
-    with pytest.raises(DataError, match=f"new.csv: column 'age' {found}"):
+    with pytest.raises(DataError, match=rf"new\.csv.* {found}"):
         encoder.transform(Frame({"age": column}, "new.csv", 11))
 
 

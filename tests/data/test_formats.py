@@ -122,24 +122,24 @@ def test_a_last_cell_of_several_lines_is_told_from_an_open_quote() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "standard input is empty or has a header but no rows"),
-        ("x,g", "has a header but no rows"),
+        ("", "standard input cannot be read as CSV .Empty CSV file"),
+        ("x,g", "cannot be read as CSV .*Empty CSV file"),
         ("x,g\n\n\n", "has a header but no rows"),
-        (b"x,g\n1,\xe9\n", "is not text in UTF-8"),
-        (b"x,\xe9\n1,2\n", "is not text in UTF-8 .*0xe9"),
-        ("x,g\n1,a\n".encode("utf-16"), "standard input is in UTF-16: .*Save a spreadsheet as .CSV UTF-8"),
-        ("x,g\n1,a\n\n2,b,3\n4\n", "not valid CSV .*Expected 2 columns, got 3: 2,b,3.*stands in double quotes"),
+        (b"x,g\n1,\xe9\n", "cannot be read as CSV .*UTF8.*whole text in UTF-8"),
+        (b"x,\xe9\n1,2\n", "cannot be read as CSV .*0xe9.*whole text in UTF-8"),
+        ("x,g\n1,a\n".encode("utf-16"), "standard input is a workbook, an archive or text in UTF-16"),
+        ("x,g\n1,a\n\n2,b,3\n4\n", "cannot be read as CSV .*Expected 2 columns, got 3: 2,b,3.*stands in double quotes"),
         ('x,g\n1,"a\nb"\n2\n', "Row #3: Expected 2 columns, got 1: 2"),
         ('x,g\n1,a\n2,"b\n', r"not valid CSV \(a double quote before 'b' is not closed"),
         ('x,g\n1,a\n2,"b\n3,c\n4,d\n', "not valid CSV"),
-        ('x,"g\n1,2\n', "is empty or has a header but no rows"),
+        ('x,"g\n1,2\n', "cannot be read as CSV .*Empty CSV file"),
         ("x,y, x\n1,2,3\n", "several columns named 'x'"),
         (PLAIN.replace(",", ";"), "separated by ';'. Say so: --delimiter ';'"),
         (PLAIN.replace(",", "\t"), "--delimiter tab"),
         ("x,y\n1,2\n3,inf\n5,-Infinity\n", r"2 infinite value\(s\) \(first: row 2, column 'y'\)"),
         ("x,y\n1,2\n3,1e999\n", r"first: row 2, column 'y'"),
         (",\n1,2\n", "has no column that can be used"),
-        (b"PK\x03\x04...", "standard input is a workbook or a zip archive: expected a table"),
+        (b"PK\x03\x04...", "standard input is a workbook, an archive or text in UTF-16"),
         (b"PAR1....", "cannot be read as a Parquet file"),
         (b"ARROW1......", r"cannot be read as a Feather \(Arrow IPC\) file"),
     ],
@@ -153,7 +153,7 @@ def test_unusable_content_is_refused_in_words(text: str | bytes, message: str) -
 
 def test_a_row_longer_than_a_block_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "BLOCK", 100)
-    with pytest.raises(DataError, match=r"not valid CSV .*straddling.*quote"):
+    with pytest.raises(DataError, match=r"cannot be read as CSV .*straddling.*quote"):
         read_frame(csv_of('x,g\n1,"a\n' + "2,b\n" * 100))
 
 
@@ -183,9 +183,11 @@ def test_a_packed_file_is_read_in_portions_and_damage_is_met_where_it_is(
     assert_array_equal(np.concatenate([frame["x"].values for frame in frames]), values)  # type: ignore[union-attr]
     for damaged in (whole[: len(whole) // 2], whole[:-8] + bytes(4) + whole[-4:], whole + b"more", whole[:5]):
         file.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"t\.csv\.gz is damaged or was cut short .*\. Copy it again"):
+        with pytest.raises(
+            DataError, match=r"t\.csv\.gz cannot be read as CSV \((Truncated compressed stream|zlib inflate failed)"
+        ):
             list(stream_frames(file, {"x": "number"}, rows=1000))
-        with pytest.raises(DataError, match="is damaged or was cut short"):
+        with pytest.raises(DataError, match=r"cannot be read as CSV \((Trunc|zlib)"):
             read_frame(file)
 
 

@@ -143,7 +143,7 @@ def test_messages_name_the_file_and_its_row(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"b\.csv, row 2, column 'x': 'what' is not a number"):
         list(stream_frames(tmp_path, {"x": "number"}))
     (tmp_path / "b.csv").write_text("x,g\n1,a,3\n")
-    with pytest.raises(DataError, match=r"b\.csv: not valid CSV .*Expected 2 columns, got 3: 1,a,3"):
+    with pytest.raises(DataError, match=r"b\.csv cannot be read as CSV .*Expected 2 columns, got 3: 1,a,3"):
         read_frame(tmp_path)
 
 
@@ -165,9 +165,9 @@ def write(folder: Path, files: dict[str, Any]) -> None:
         ({"a.parquet": table(), "b.csv": b"x,g\n1,a\n"}, r"b\.csv cannot be read as a Parquet file"),
         ({"a.parquet": table(), "b.parquet": b""}, r"b\.parquet cannot be read as a Parquet file"),
         ({"a.parquet": table(), "b.parquet": table().drop_columns(["g"])},
-         r"b\.parquet has other columns than \S*a\.parquet: only one of them has 'g'\. Expected"),
+         r"b\.parquet has other columns than \S*a\.parquet: .g.\. Expected the same"),
         ({"a.parquet": table(), "b.parquet": table().rename_columns(["g", "x"])},
-         r"b\.parquet, column 'g': it holds values of type double, but th"),
+         r"b\.parquet has other columns than \S*a\.parquet: .*incompatible types: .* vs "),
         ({"g=a/a.parquet": table()}, r"does not fit the table .*: expected folders .* \('g'\)"),
         ({"s=a/a.parquet": table(), "state=b/a.parquet": table()}, r"state=b/a\.parquet does not fit the table"),
         ({"s=a/s=b/a.parquet": table()}, r"s=a/s=b/a\.parquet does not fit the table"),
@@ -183,7 +183,7 @@ def test_folders_that_are_no_table(tmp_path: Path, files: dict[str, Any], messag
 @pytest.mark.parametrize(
     ("source", "message"),
     [("b*.parquet", "b.*parquet matches no file: expected files in CSV"), ("none.csv", "no such file: .*none.csv"),
-     ("a\0", "cannot read .*NUL"), ("[z-a].csv", "cannot read .*bad character range")],
+     ("a\0", "cannot be read .*NUL"), ("[z-a].csv", "cannot be read .*bad character range")],
 )  # fmt: skip
 def test_names_that_nothing_has(tmp_path: Path, source: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -315,7 +315,7 @@ def test_tables_of_a_store(
 
 def test_a_store_that_refuses(store: tuple[type[Fake], str]) -> None:
     refusing = type("Refusing", (Fake,), {"do_HEAD": lambda self: self.answer(403)})
-    message = r"cannot read s3://bucket/a: .*ACCESS_DENIED.*the network and the credentials"
+    message = r"s3://bucket/a cannot be read .*ACCESS_DENIED.*the network and the credentials"
     with serving(refusing) as place, pytest.raises(DataError, match=message) as caught:
         read_frame(f"s3://bucket/a?scheme=http&endpoint_override={place}")
     assert "Sesame" not in str(caught.value)

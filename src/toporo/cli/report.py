@@ -27,7 +27,6 @@ from toporo.cli.running import register, working
 from toporo.cli.settings import setting, takes_settings
 from toporo.cli.terminal import say, say_data, tell
 from toporo.coordinates import read_coordinates
-from toporo.data.sources import without_query
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.folder import MANIFEST, WEIGHTS
@@ -91,7 +90,7 @@ def report(
         models |= {} if against is None else {str(against): load_control(against, fitted, model)}
         content: dict[str, Any] = {"evaluation": None, "source": None}
         if data is not None:
-            source = "standard input" if data == "-" else spelled(Path(without_query(data)).name)
+            source = "standard input" if data == "-" else spelled(Path(data.partition("?")[0]).name)
             judged, *other = judge(models, data, **settings)
             content = {"evaluation": judged, "source": source}
             content |= {"against": (str(against), other[0])} if other else {}

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from toporo.data.columns import LARGEST, Column, Numbers, Texts
+from toporo.data.columns import LARGEST, Column, Texts, numbers_of
 from toporo.data.frame import Frame
 from toporo.errors import DataError, SettingError, listed
 from toporo.types import Array
@@ -327,19 +327,19 @@ def level_counts(column: Texts) -> dict[str, int]:
 
 
 def _numbers(rule: NumberRule, frame: Frame) -> Array:
-    """Return the numbers of a column; refuse one of another kind than in training, unless it is empty."""
+    """Return the numbers of a column, parsed if it is text; refuse one of another kind than in training."""
+    import pyarrow as pa
+
     column = frame[rule.name]
-    if isinstance(column, Numbers) and column.kind == rule.kind:
-        return column.values
-    if column.missing.all():
-        return np.full(len(column), np.nan)
-    row = int((~column.missing).argmax())
-    kind = "text" if isinstance(column, Texts) else f"{column.kind}s"
-    raise DataError(
-        f"{frame.where}: column {rule.name!r} holds {kind} (row {frame.first + row}: "
-        f"{frame.text(rule.name).tolist()[row]!r}), but held {rule.kind}s in training. Correct its cells, or train "
-        "with it as it is now."
-    )
+    if isinstance(column, Texts):
+        cells = pa.array(column.tolist(), pa.string())
+        column = numbers_of(cells, rule.kind, rule.name, frame.where, frame.first)
+    if column.kind != rule.kind and not column.missing.all():
+        raise DataError(
+            f"{frame.where}: column {rule.name!r} holds {column.kind}s, but held {rule.kind}s in training. Correct its "
+            "cells, or train with it as it is now."
+        )
+    return column.values
 
 
 def _listed(counts: Mapping[str, int]) -> str:

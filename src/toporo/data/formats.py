@@ -11,9 +11,17 @@ from typing import Any
 
 from toporo.errors import DataError, TopoRoError, listed
 
-_MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\xff\xff\xff\xff": "feather"}
-_OTHERS = {b"PK\x03\x04": "a workbook or a zip archive", b"\xff\xfe": "in UTF-16", b"\xfe\xff": "in UTF-16"}
-_TITLES = {"csv": "CSV", "parquet": "Parquet", "feather": "Feather (Arrow IPC)"}
+_MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\xff\xff\xff\xff": "feather", b"\x1f\x8b": "csv"}
+#: By format, the words for it in messages about a file that is not one, and what to do.
+_FORMATS = {
+    "": ("", "Check the name or the address, and the permission to read it; of a store also the network and the "
+         "credentials (in the environment or a profile)."),
+    "csv": (" as CSV", "Expected whole text in UTF-8 (a spreadsheet saves it as 'CSV UTF-8') whose first line names "
+            "the columns. A cell with the delimiter or a line break in it stands in double quotes, and a double quote "
+            "in it is written twice."),
+    "parquet": (" as a Parquet file", "Is it whole? Write it anew."),
+    "feather": (" as a Feather (Arrow IPC) file", "Is it whole? Write it anew."),
+}  # fmt: skip
 #: Bytes of a CSV file that are parsed at a time, hence the longest row.
 BLOCK = 1 << 22
 
@@ -24,14 +32,12 @@ class TableFile:
 
     Attributes
     ----------
-    names : the columns, without white space around a name; "" for a column without a name.
-    types : of the columns; strings in CSV.
+    schema : the columns, without white space around a name, "" for a column without a name; strings in CSV.
     batches : yields record batches with the columns at these positions.
     row_groups : rows of each row group of a Parquet file.
     """
 
-    names: tuple[str, ...]
-    types: tuple[Any, ...]
+    schema: Any
     batches: Callable[[Sequence[int]], Iterator[Any]]
     row_groups: tuple[int, ...] | None = None
 
@@ -44,12 +50,13 @@ def format_of(stream: Any, where: str) -> str:
     stream, where : the open file and its name.
     """
     start = stream.read(6)
-    if other := next((title for magic, title in _OTHERS.items() if start.startswith(magic)), None):
+    kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
+    if kind is None and (start.startswith(b"PK\x03\x04") or b"\0" in start):
         raise DataError(
-            f"{where} is {other}: expected a table in CSV, Parquet or Feather. Save a spreadsheet as 'CSV UTF-8', and "
-            "unpack an archive."
+            f"{where} is a workbook, an archive or text in UTF-16: expected a table in CSV, Parquet or Feather. Save a "
+            "spreadsheet as 'CSV UTF-8', unpack an archive, and convert text: iconv -f utf-16 -t utf-8."
         )
-    return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "csv")
+    return kind or "csv"
 
 
 @contextmanager
@@ -76,31 +83,8 @@ def reading(where: str, kind: str = "") -> Iterator[None]:
     except Exception as error:  # pyarrow raises anything for damaged files
         known = isinstance(error, OSError) and error.errno
         why = os.strerror(known) if known else " ".join(str(error).split())[:300].rstrip(".")
-        raise DataError(_explained(where, "" if known or "AWS Error" in why else kind, why)) from None
-
-
-def _explained(where: str, kind: str, why: str) -> str:
-    """Return what an error of the system or of pyarrow means, and what to do."""
-    if not kind:
-        return (
-            f"cannot read {where}: {why}. Check the name or the address, and the permission to read it; of a store "
-            "also the network and the credentials (in the environment or a profile)."
-        )
-    if kind != "csv":
-        return f"{where} cannot be read as a {_TITLES[kind]} file ({why}). Is it whole, and is it one? Write it anew."
-    if "compressed" in why or "zlib" in why:
-        return f"{where} is damaged or was cut short ({why}). Copy it again, or pack the table again."
-    if "UTF8" in why or "utf-8" in why:
-        return (
-            f"{where} is not text in UTF-8 ({why}). In a spreadsheet, save it as 'CSV UTF-8'; elsewhere convert it, "
-            "e.g. iconv -f latin1 -t utf-8."
-        )
-    if "Empty CSV" in why:
-        return f"{where} is empty or has a header but no rows: expected a line with names, and a line for every point."
-    return (
-        f"{where}: not valid CSV ({why}). The first line names the columns. A cell with the delimiter or a line break "
-        "in it stands in double quotes; a double quote in it is written twice."
-    )
+        what, remedy = _FORMATS["" if known or "AWS Error" in why else kind]
+        raise DataError(f"{where} cannot be read{what} ({why}). {remedy}") from None
 
 
 def open_table_file(
@@ -127,7 +111,6 @@ def _open_parquet(stream: Any, where: str, row_groups: Sequence[int] | None) -> 
     # The scanner of pyarrow.dataset would decode a whole row group before it gives out the first rows.
     file = parquet.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
     schema, metadata = file.schema_arrow, file.metadata
-    names = column_names(schema.names, where)
 
     def batches(places: Sequence[int]) -> Iterator[Any]:
         columns = [schema.names[place] for place in places]
@@ -135,7 +118,7 @@ def _open_parquet(stream: Any, where: str, row_groups: Sequence[int] | None) -> 
             yield batch.select(columns)
 
     rows = tuple(metadata.row_group(place).num_rows for place in range(metadata.num_row_groups))
-    return TableFile(names, tuple(schema.types), batches, rows)
+    return TableFile(_schema(schema.names, schema.types, where), batches, rows)
 
 
 def _open_feather(stream: Any, where: str) -> TableFile:
@@ -150,7 +133,14 @@ def _open_feather(stream: Any, where: str) -> TableFile:
         for batch in map(file.get_batch, range(file.num_record_batches)) if indexed else file:
             yield batch.select(list(places))
 
-    return TableFile(column_names(file.schema.names, where), tuple(file.schema.types), batches)
+    return TableFile(_schema(file.schema.names, file.schema.types, where), batches)
+
+
+def _schema(names: Sequence[str], types: Sequence[Any], where: str) -> Any:
+    """Return a schema with the names of columns as tables have them."""
+    import pyarrow as pa
+
+    return pa.schema(list(zip(column_names(names, where), types, strict=True)))
 
 
 def column_names(names: Sequence[str], where: str) -> tuple[str, ...]:
@@ -202,14 +192,14 @@ def _open_csv(source: Callable[[], Any], where: str, delimiter: str) -> TableFil
             _check_closed(unpacked(), last, where)
 
     titles = parse().schema.names
-    names = column_names(titles, where)
-    other = next((sign for sign in ";\t|," if sign != delimiter and sign in names[0]), None)
-    if len(names) == 1 and other is not None:
+    schema = _schema(titles, [pa.string()] * len(titles), where)
+    other = next((sign for sign in ";\t|," if sign != delimiter and sign in titles[0]), None)
+    if len(titles) == 1 and other is not None:
         raise DataError(
-            f"{where} has a single column, {names[0]!r:.42}: it looks as if cells were separated by {other!r}. Say "
+            f"{where} has a single column, {titles[0]!r:.42}: it looks as if cells were separated by {other!r}. Say "
             f"so: --delimiter {'tab' if other == chr(9) else repr(other)} (delimiter={other!r})."
         )
-    return TableFile(names, (pa.string(),) * len(names), batches)
+    return TableFile(schema, batches)
 
 
 def _check_closed(stream: Any, last: str, where: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from toporo.data.columns import OtherKindError as OtherKindError
 from toporo.data.columns import Rows, joined, kind_of_cells, numbers_of, texts_of
 from toporo.data.columns import Texts as Texts
 from toporo.data.columns import number as number
-from toporo.data.table import CHUNK_ROWS, Batch, Table, find_table
+from toporo.data.table import CHUNK_ROWS, Table, find_table
 from toporo.errors import DataError, UnknownNameError, listed
 
 #: A packed table read whole may take 256 MiB, and beyond that a thousand times the size of its files.
@@ -30,14 +30,12 @@ class Frame:
     where : the table for messages: "sales.csv", "standard input", "the data frame".
     first : the number of the first row, where the one after the header is 1.
     unusable : columns that are neither numbers nor dates nor text, each with the reason.
-    written : some of the columns as the table has them written: 007 rather than 7.
     """
 
     columns: dict[str, Column]
     where: str = "the data frame"
     first: int = 1
     unusable: dict[str, str] = field(default_factory=dict)
-    written: dict[str, Texts] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,13 +57,11 @@ class Frame:
 
     def take(self, rows: Rows) -> Frame:
         """Return some rows, numbered from 1, by position or by a mask."""
-        columns = {name: column.take(rows) for name, column in self.columns.items()}
-        written = {name: column.take(rows) for name, column in self.written.items()}
-        return replace(self, columns=columns, first=1, written=written)
+        return replace(self, columns={name: column.take(rows) for name, column in self.columns.items()}, first=1)
 
     def text(self, name: str) -> Texts:
         """Return a column of any kind as text."""
-        column = self.written[name] if name in self.written else self[name]
+        column = self[name]
         return column if isinstance(column, Texts) else column.as_text()
 
     @classmethod
@@ -77,7 +73,7 @@ class Frame:
         frames : with the same columns, in the order of the rows.
         """
         columns = {name: joined([frame.columns[name] for frame in frames]) for name in frames[0].names}
-        return replace(frames[0], columns=columns, written={})
+        return replace(frames[0], columns=columns)
 
 
 class NoRowsError(DataError):
@@ -112,7 +108,7 @@ def read_frame(
     """
     table = source if isinstance(source, Frame) else find_table(source, delimiter=delimiter)
     only = None if columns is None else _names(columns)
-    as_text, out, known = _names(text), _names(exclude), [*filter(None, table.names), *table.unusable]
+    as_text, out, known = _names(text), _names(exclude), [*table.names, *table.unusable]
     for name in sorted(out | (only or set())):
         if name not in known:
             raise UnknownNameError("column", name, known)
@@ -125,7 +121,7 @@ def read_frame(
     if not names:
         why = "; ".join(f"{name!r}: {reason}" for name, reason in unusable.items())
         raise DataError(f"{table.where} has no column that can be used{f' ({why})' if why else ''}.")
-    head = head_frame(table, names).columns if table.cells else {}
+    head = head_frame(table, names).columns if not table.kinds else {}
     kinds = {name: "text" if name in as_text else head[name].kind if head else table.kinds[name] for name in names}
     while True:
         try:
@@ -141,26 +137,20 @@ def _whole(table: Table, kinds: Mapping[str, str]) -> Frame:
     frames: list[Frame] = []
     size, most = 0, ALWAYS + RATIO * table.size
     for batch in table.batches(list(kinds), _PORTION if table.size else CHUNK_ROWS):
-        size += sum(array.nbytes + 8 * len(array) for array in batch.arrays)  # as read, and as numbers
-        if table.size and size > most and not table.cells:
+        size += sum(array.nbytes + 8 * len(array) for array in batch[2])  # as read, and as numbers
+        if table.size and size > most and table.format != "csv":
             raise DataError(
                 f"{table.where} unpacks to more than {RATIO:,} times its size and {ALWAYS >> 20} MiB: no table does. "
                 "Write it anew, with fewer rows or columns if need be."
             )
-        frames.append(_frame(batch, kinds))
+        frames.append(_frame(*batch, kinds))
     if not frames:
         raise _no_rows(table)
     return replace(Frame.joined(frames), where=table.where, first=1)
 
 
 def stream_frames(
-    source: Any,
-    kinds: Mapping[str, str],
-    *,
-    optional: Iterable[str] = (),
-    written: Iterable[str] = (),
-    delimiter: str = ",",
-    rows: int = _PORTION,
+    source: Any, kinds: Mapping[str, str], *, optional: Iterable[str] = (), delimiter: str = ",", rows: int = _PORTION
 ) -> Iterator[Frame]:
     """Read columns of known kinds a portion of at most ``rows`` rows at a time, in memory that does not grow.
 
@@ -169,7 +159,6 @@ def stream_frames(
     source, delimiter : as in :func:`read_frame`.
     kinds : "number", "date" or "text" by column; a cell that is not of its kind is an error.
     optional : those of them that need not be there.
-    written : those of them to have as they are written, too (:attr:`Frame.written`).
     """
     table = find_table(source, delimiter=delimiter)
     absent = [name for name in kinds if name not in table.names and name not in _names(optional)]
@@ -177,17 +166,17 @@ def stream_frames(
     if absent or not present:
         raise DataError(
             f"{table.where} lacks the column(s) {listed(absent or kinds)}. It has: "
-            f"{listed(filter(None, table.names), 20)}. Rename or add what is missing."
+            f"{listed(table.names, 20)}. Rename or add what is missing."
         )
     any_rows = False
-    for frame in frames_of(table, present, rows, written=_names(written)):
+    for frame in frames_of(table, present, rows):
         any_rows = True
         yield frame
     if not any_rows:
         raise _no_rows(table)
 
 
-def frames_of(table: Table, kinds: Mapping[str, str], rows: int, *, written: Collection[str] = ()) -> Iterator[Frame]:
+def frames_of(table: Table, kinds: Mapping[str, str], rows: int) -> Iterator[Frame]:
     """Read columns of a table a portion at a time; numbers may be read-only.
 
     Parameters
@@ -195,13 +184,12 @@ def frames_of(table: Table, kinds: Mapping[str, str], rows: int, *, written: Col
     table : that has these columns.
     kinds : by column; a cell that is not of its kind is an :class:`OtherKindError`.
     rows : of a portion at most.
-    written : as for :func:`stream_frames`.
     """
     for name in kinds:
         if name in table.unusable:
             raise _unusable(name, table.where, table.unusable[name])
     for batch in table.batches(list(kinds), rows):
-        yield _frame(batch, kinds, written)
+        yield _frame(*batch, kinds)
 
 
 def head_frame(table: Table, names: Sequence[str]) -> Frame:
@@ -216,10 +204,10 @@ def head_frame(table: Table, names: Sequence[str]) -> Frame:
     batch = next(table.batches(usable, _PORTION), None)
     if batch is None:
         raise _no_rows(table)
-    arrays = zip(usable, batch.arrays, strict=True)
-    kinds = {name: kind_of_cells(array) if table.cells else table.kinds[name] for name, array in arrays}
+    arrays = zip(usable, batch[2], strict=True)
+    kinds = {name: table.kinds[name] if table.kinds else kind_of_cells(array) for name, array in arrays}
     unusable = {name: table.unusable[name] for name in names if name in table.unusable}
-    return replace(_frame(batch, kinds), where=table.where, unusable=unusable)
+    return replace(_frame(*batch, kinds), where=table.where, unusable=unusable)
 
 
 def _names(given: Iterable[str]) -> set[str]:
@@ -234,13 +222,9 @@ def _unusable(name: str, where: str, why: str) -> DataError:
     return DataError(f"column {name!r} of {where} cannot be used: {why}. Convert the column, or leave it out.")
 
 
-def _frame(batch: Batch, kinds: Mapping[str, str], written: Collection[str] = ()) -> Frame:
-    """Return the columns of a batch as their kinds."""
-    where, first, arrays = batch
+def _frame(where: str, first: int, arrays: Sequence[Any], kinds: Mapping[str, str]) -> Frame:
+    """Return arrays as columns of their kinds."""
     frame = Frame({}, where, first)
-    for name, array in zip(kinds, arrays, strict=True):
-        text = kinds[name] == "text"
-        frame.columns[name] = texts_of(array) if text else numbers_of(array, kinds[name], name, where, first)
-        if name in written and not text:
-            frame.written[name] = texts_of(array)
+    for array, (name, kind) in zip(arrays, kinds.items(), strict=True):
+        frame.columns[name] = texts_of(array) if kind == "text" else numbers_of(array, kind, name, where, first)
     return frame

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from toporo.data.formats import reading
 from toporo.errors import DataError, SettingError, listed
@@ -113,8 +113,8 @@ def _locate(source: str) -> tuple[str, str, Any]:
     scheme = scheme.lower()
     if scheme not in SCHEMES:
         raise DataError(
-            f"cannot read {without_query(start)}: expected a file, a folder, or an address such as s3://bucket/folder, "
-            "gs://bucket/folder or file:///folder. Copy the table to one of these first."
+            f"cannot read {scheme}://{path.rpartition('@')[2]}: expected a file, a folder, or an address such as "
+            "s3://bucket/folder, gs://bucket/folder or file:///folder. Copy the table to one of these first."
         )
     if "@" in path.partition("/")[0] or "@" in unquote(query):
         raise SettingError(
@@ -148,15 +148,3 @@ def _translated(pattern: str) -> str:
     pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[!?[^\]/]+\])", pattern)
     sets = {piece: piece.replace("\\", r"\\").replace("[!", "[^") for piece in pieces if piece.startswith("[")}
     return "".join((signs | sets).get(piece) or re.escape(piece) for piece in pieces)
-
-
-def without_query(address: str) -> str:
-    """Return an address or a file name that a model may store: without options and without a user.
-
-    >>> without_query("s3://key:secret@bucket/sales?region=eu"), without_query("what?.csv")
-    ('s3://bucket/sales', 'what?.csv')
-    """
-    if not is_address(address):
-        return address
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from toporo.data.columns import kind_of, kind_of_cells
 from toporo.data.formats import TableFile, column_names, format_of, open_table_file, reading
@@ -47,14 +47,6 @@ class Chunk:
     first: int = 1
 
 
-class Batch(NamedTuple):
-    """Arrays of some columns, the file they are from, and the number of their first row in it."""
-
-    where: str
-    first: int
-    arrays: list[Any]
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
     """A table whose files, if there are several, agree on their columns.
@@ -62,9 +54,9 @@ class Table:
     Attributes
     ----------
     where : the table for messages; an address without its options.
-    names : its columns, those of hive partitions last; "" for one without a name.
+    names : its columns, those of hive partitions last.
     chunks : in order of the files' names and of the rows.
-    kinds : ``"number"``, ``"date"`` or ``"text"`` by column; empty where every cell is text.
+    kinds : ``"number"``, ``"date"`` or ``"text"`` by column; empty for CSV, where every cell is text.
     unusable : columns of other types, each with the reason.
     format : ``"csv"``, ``"parquet"`` or ``"feather"``; ``"memory"`` of a data frame.
     source : the :class:`~toporo.data.sources.Files`, or a table of pyarrow.
@@ -81,11 +73,6 @@ class Table:
     delimiter: str = ","
 
     @property
-    def cells(self) -> bool:
-        """True where every cell is text, as in CSV files, so types are yet to be found."""
-        return self.format == "csv"
-
-    @property
     def size(self) -> int:
         """Bytes of all files, compressed or not."""
         return sum(self.source.sizes.values()) if isinstance(self.source, Files) else 0
@@ -100,8 +87,8 @@ class Table:
         """Return the same table with these of its chunks alone."""
         return replace(self, chunks=tuple(chunks))
 
-    def batches(self, names: Sequence[str], rows: int) -> Iterator[Batch]:
-        """Read some columns.
+    def batches(self, names: Sequence[str], rows: int) -> Iterator[tuple[str, int, list[Any]]]:
+        """Yield the file, the number of the first row in it, and the arrays of some columns, a batch of rows at a time.
 
         Parameters
         ----------
@@ -119,7 +106,7 @@ class Table:
             for batch in batches:
                 for start in range(0, batch.num_rows, rows):
                     arrays = batch.slice(start, rows).columns
-                    yield Batch(where, first, arrays)
+                    yield where, first, arrays
                     first += len(arrays[0])
 
     def _read(self, chunk: Chunk, where: str, names: Sequence[str]) -> Iterator[Any]:
@@ -129,10 +116,10 @@ class Table:
         with reading(where, self.format):
             file = _open(self.source, chunk.path, self.format, self.delimiter, chunk.row_groups)
             keys = dict(chunk.keys)
-            stored = [name for name in names if name not in keys] or [next(filter(None, file.names))]
+            stored = [name for name in names if name not in keys] or [next(filter(None, file.schema.names))]
             rows = 0
-            for batch in file.batches([file.names.index(name) for name in stored]):
-                if not self.cells:
+            for batch in file.batches([file.schema.names.index(name) for name in stored]):
+                if self.kinds:
                     batch.validate(full=True)  # else damage is a crash, not an error
                 columns = {name: pa.repeat(pa.scalar(value), batch.num_rows) for name, value in keys.items()}
                 columns |= dict(zip(stored, batch.columns, strict=True))
@@ -204,48 +191,45 @@ def _of_files(files: Files, delimiter: str) -> Table:
     first, *_ = files.sizes
     with reading(files.where):
         kind = format_of(files.system.open_input_file(first), files.name(first))
-    types: dict[str, Any] = {}
+    schema: Any = None
     chunks: list[Chunk] = []
     for path in files.sizes:
         with reading(where := files.name(path), kind):
             file = _open(files, path, kind, delimiter)
-            theirs = dict(zip(file.names, file.types, strict=True))
-            types = _merged(types or theirs, theirs, files.name(first), where)
+            schema = _unified(schema or file.schema, file.schema, files.name(first), where)
             chunks += _chunks(path, files.keys(path), file)
     keys = [name for name, _ in chunks[0].keys] if chunks else []
     for chunk in chunks:
-        if [name for name, _ in chunk.keys] != keys or len(set(keys)) < len(keys) or set(keys) & set(types):
+        if [name for name, _ in chunk.keys] != keys or len(set(keys)) < len(keys) or set(keys) & set(schema.names):
             raise DataError(
                 f"{chunk.path} does not fit the table {files.where}: expected folders such as state=NY of the same "
                 f"columns around every file ({listed(keys) if keys else 'none'}), each once, and no such column in the "
                 "files. Move the file, rename the folder, or give a pattern."
             )
-    kinds, unusable = _kinds(types)
+    kinds, unusable = _kinds(schema)
     kinds |= {name: kind_of_cells(pa.array([dict(chunk.keys)[name] for chunk in chunks])) for name in keys}
-    names = (*types, *keys)
+    names = (*schema.names, *keys)
     return Table(files.where, names, tuple(chunks), {} if kind == "csv" else kinds, unusable, kind, files, delimiter)
 
 
-def _merged(types: dict[str, Any], theirs: dict[str, Any], a: str, b: str) -> dict[str, Any]:
-    """Add the types of a file; refuse other columns, or columns of another kind, than those of the first file.
-
-    A column without any value, which has a type of its own, agrees with all.
-    """
+def _unified(schema: Any, theirs: Any, a: str, b: str) -> Any:
+    """Add the types of a file to those of the first; refuse other columns, or columns of another kind."""
     import pyarrow as pa
 
-    if differing := set(types) ^ set(theirs):
-        raise DataError(
-            f"{b} has other columns than {a}: only one of them has {listed(sorted(differing))}. Expected the same in "
-            "all files of a table: write it anew, or leave it out by a pattern."
-        )
-    merged = {name: theirs[name] if pa.types.is_null(kind) else kind for name, kind in types.items()}
-    for name, kind in theirs.items():
-        if not pa.types.is_null(kind) and kind_of(kind) != kind_of(merged[name]):
-            raise DataError(
-                f"{b}, column {name!r}: it holds values of type {kind}, but those of {a} are of type {merged[name]}. "
-                "Expected the same kind in all files of a table: convert the column."
-            )
-    return merged
+    def plain(given: Any) -> Any:  # categories may be text in another file
+        return pa.string() if pa.types.is_dictionary(given) else given
+
+    named = [pa.schema([(field.name, plain(field.type)) for field in one if field.name]) for one in (schema, theirs)]
+    why = listed(sorted(set(named[0].names) ^ set(named[1].names)))
+    try:
+        if not why:
+            return pa.unify_schemas(named, promote_options="permissive")
+    except pa.ArrowTypeError as error:
+        why = str(error).rstrip(".")
+    raise DataError(
+        f"{b} has other columns than {a}: {why}. Expected the same columns of the same kind in all files of a table: "
+        "write it anew, or leave it out by a pattern."
+    )
 
 
 def _chunks(path: str, keys: tuple[tuple[str, str], ...], file: TableFile) -> Iterator[Chunk]:
@@ -263,11 +247,12 @@ def _chunks(path: str, keys: tuple[tuple[str, str], ...], file: TableFile) -> It
             groups, rows, first = [], 0, first + rows
 
 
-def _kinds(types: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def _kinds(schema: Any) -> tuple[dict[str, str], dict[str, str]]:
     """Return the kinds of columns by their types, and the reasons why others cannot be used."""
-    kinds = {name: kind for name, given in types.items() if name and (kind := kind_of(given)) is not None}
+    kinds = {field.name: kind for field in schema if (kind := kind_of(field.type)) is not None}
     reason = "it holds values of type {}, which are neither numbers nor dates nor text"
-    return kinds, {name: reason.format(given) for name, given in types.items() if name and name not in kinds}
+    others = {field.name: reason.format(field.type) for field in schema if field.name not in kinds}
+    return kinds, others
 
 
 # ---------------------------------------------------------------------- memory
@@ -293,12 +278,13 @@ def _in_memory(source: Any) -> Table:
                 f"cannot read a table from {type(source).__name__}: expected a path, a stream of bytes, a data frame "
                 "of pandas, polars or pyarrow, or a mapping of names to columns."
             ) from None
-    names = column_names(data.schema.names, where)
+    titles = column_names(data.schema.names, where)
+    names = tuple(filter(None, titles))
+    data = data.select([place for place, name in enumerate(titles) if name]).rename_columns(list(names))
     starts = range(0, len(data), CHUNK_ROWS)
     chunks = tuple(Chunk(where, min(CHUNK_ROWS, len(data) - start), first=start + 1) for start in starts)
-    kinds, others = _kinds(
-        {name: kind for name, kind in zip(names, data.schema.types, strict=True) if name not in unusable}
-    )
+    kinds, others = _kinds(data.schema)
+    kinds = {name: kind for name, kind in kinds.items() if name not in unusable}
     return Table(where, names, chunks, kinds, others | unusable, "memory", data)
 
 
@@ -318,7 +304,9 @@ def _of_columns(columns: Sequence[tuple[Any, Any]], where: str, unusable: dict[s
     try:
         return pa.Table.from_arrays(arrays, names=[str(name) for name, _ in columns])
     except _REFUSED as error:
-        raise DataError(f"{where} cannot be made a table: {error}. Give columns of one length, named by text.") from None
+        raise DataError(
+            f"{where} cannot be made a table: {error}. Give columns of one length, named by text."
+        ) from None
 
 
 def _array(values: Any) -> Any:

@@ -241,8 +241,8 @@ class TableModel:
             required(self.reach)
             optional = [*optional, *{self.group}.difference(require := list(require))]
         asked, grouped, keep = self._asked(interval, neighbors), self._takes_groups(interval), list(keep)
-        kinds = dict.fromkeys([*keep, *optional], "text")
-        kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
+        kinds = dict.fromkeys(optional, "text") | {name: self.kind(name) for name in require} | self.encoder.kinds
+        kinds |= dict.fromkeys(keep, "text")
         if grouped:
             kinds, optional = {self.group: "text"} | kinds, [*optional, self.group]  # read if there: see _groups
         extra = [name for name in optional if name not in self.encoder.kinds]
@@ -252,7 +252,7 @@ class TableModel:
 
         def read() -> Iterator[_Rows]:
             skipped.clear()
-            frames = stream_frames(source, kinds, optional=extra, written=keep, delimiter=delimiter, rows=rows)
+            frames = stream_frames(source, kinds, optional=extra, delimiter=delimiter, rows=rows)
             frames = _ahead(frames) if named else frames
             several = (_Rows.of(frame, self, models, neighbors or {}, skipped) for frame in frames)
             return (each for each in several if len(each.frame))
