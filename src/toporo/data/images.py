@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,8 +32,8 @@ IMAGE_ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".ti
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 #: Pixels of an image. A file of a few kilobytes can claim any number; decoding takes up to eight bytes for each.
 MOST_PIXELS = 2**26
-#: Bytes of pixels that are decoded before they are handed on.
-PORTION = 48 * 2**20
+#: Files that are decoded at a time, so that few images wait to be handed on.
+AT_ONCE = 256
 #: Bad files that a message names one by one.
 NAMED = 5
 #: Files of a folder of packed images.
@@ -154,7 +155,7 @@ def decode(content: bytes, size: int) -> npt.NDArray[np.uint8]:
     return np.asarray(plain)
 
 
-def decode_portions(
+def decode_each(
     files: Sequence[ImageFile],
     size: int,
     *,
@@ -162,7 +163,7 @@ def decode_portions(
     progress: bool | Report | None = None,
     title: str = "decoding images",
 ) -> Iterator[npt.NDArray[np.uint8]]:
-    """Decode images in order, a portion at a time.
+    """Decode images in parallel and yield them in order.
 
     If some cannot be decoded, the others still are, and a :class:`~toporo.errors.DataError` at the end names them.
 
@@ -182,17 +183,16 @@ def decode_portions(
         ) from None
     if workers is not None and workers < 1:
         raise SettingError(f"workers is {workers!r}: expected a whole number of at least 1, or None for one per core.")
-    step = max(1, PORTION // (3 * size * size))
     bad: list[str] = []
     with ThreadPoolExecutor(workers or cores()) as pool, Progress(title, len(files), progress) as shown:
-        for start in range(0, len(files), step):
-            part = files[start : start + step]
-            pixels = np.empty((len(part), size, size, 3), dtype=np.uint8)
-            for file, problem in zip(part, pool.map(_decode_file, part, pixels), strict=True):
-                bad += [f"{file.path} ({problem})"] * bool(problem)
+        for start in range(0, len(files), AT_ONCE):
+            part = files[start : start + AT_ONCE]
+            for file, image in zip(part, pool.map(_decode_file, part, repeat(size)), strict=True):
+                if isinstance(image, str):
+                    bad.append(f"{file.path} ({image})")
+                elif not bad:
+                    yield image
                 shown.step()
-            if not bad:
-                yield pixels
     if bad:
         more = f"; … ({len(bad)} in all)" if len(bad) > NAMED else ""
         raise DataError(
@@ -201,18 +201,17 @@ def decode_portions(
         )
 
 
-def _decode_file(file: ImageFile, out: npt.NDArray[np.uint8]) -> str:
-    """Decode a file into an array; return what is wrong with it, if anything."""
+def _decode_file(file: ImageFile, size: int) -> npt.NDArray[np.uint8] | str:
+    """Decode a file, or return what is wrong with it."""
     from PIL import UnidentifiedImageError
 
     try:
         content = file.path.read_bytes()
-        out[...] = decode(content, len(out)) if content else 0
+        return decode(content, size) if content else "empty"
     except UnidentifiedImageError:
         return "not an image"
     except Exception as error:  # decoders of broken files raise whatever they stumble over
         return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    return "" if content else "empty"
 
 
 def decode_all(files: Sequence[ImageFile], classes: Sequence[str], size: int, **options: Any) -> ImageStore:
@@ -220,14 +219,12 @@ def decode_all(files: Sequence[ImageFile], classes: Sequence[str], size: int, **
 
     Parameters
     ----------
-    files, size, options : as for :func:`decode_portions`.
+    files, size, options : as for :func:`decode_each`.
     classes : names.
     """
     pixels = np.empty((len(files), size, size, 3), dtype=np.uint8)
-    done = 0
-    for portion in decode_portions(files, size, **options):
-        pixels[done : done + len(portion)] = portion
-        done += len(portion)
+    for row, image in enumerate(decode_each(files, size, **options)):
+        pixels[row] = image
     names = tuple(file.name for file in files)
     return ImageStore(pixels, names, tuple(classes), _digest(hashlib.sha256(pixels.data), size, names, classes))
 
@@ -251,7 +248,7 @@ def load_packed(
     Parameters
     ----------
     folder : packed, or to be.
-    files, size, options : as for :func:`decode_portions`.
+    files, size, options : as for :func:`decode_each`.
     classes : names.
     """
     place, names = Path(folder), tuple(file.name for file in files)
@@ -284,13 +281,14 @@ def _packed_digest(folder: Path, checksum: str, length: int) -> str | None:
 
 
 def _pack(folder: Path, files: Sequence[ImageFile], size: int, options: dict[str, Any]) -> Any:
-    """Decode the files into a packed folder, a portion at a time, and return the checksum of the pixels."""
+    """Decode the files into a packed folder, and return the checksum of the pixels."""
     checksum = hashlib.sha256()
 
     def write(stream: BinaryIO) -> None:
-        for portion in decode_portions(files, size, **options):
-            stream.write(portion.data)
-            checksum.update(portion.data)
+        for image in decode_each(files, size, **options):
+            content = image.tobytes()
+            stream.write(content)
+            checksum.update(content)
 
     (folder / MANIFEST).unlink(missing_ok=True)
     write_whole(folder / PIXELS, write)
