@@ -171,13 +171,6 @@ class RunProgress(Bar):
         super().__exit__(*exception)
         self._silent.__exit__(None, None, None)
 
-    def say(self, text: str) -> None:
-        """A remark that is no progress: quiet does not silence it."""
-        if self.quiet:
-            say(f"toporo: {text}", err=True)
-        else:
-            super().say(text)
-
     def report(self, done: int, total: int, run: Any) -> None:
         """Show how many runs are done and which one ended last; without a run, none has ended yet."""
         self(done, total, f"{self._title} {run}" if run is not None else None)

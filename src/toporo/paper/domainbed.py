@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from toporo import pages
@@ -29,14 +28,6 @@ SPECS: dict[str, ImageFolder] = {
         ImageFolder("office_home", "OfficeHome", "office_home", tuple(_OFFICE_HOME), _OFFICE_HOME),
     )
 }
-
-
-def _origin(source: str, about: Mapping[str, Any]) -> str:  # noqa: ARG001  # benchmarks share one signature
-    """Return how many images there were beside the published data set, for a caption."""
-    complete = about.get("complete")  # None if the number of published images is unknown
-    more = "" if complete is None else f", {'as many per domain' if complete else 'not as many'} as were published"
-    count = f"{about['rows']:,} " if "rows" in about else ""
-    return f"a folder of {count}images{more}"
 
 
 # ---------------------------------------------------------------------- the tables
@@ -173,9 +164,7 @@ for _spec in SPECS.values():
             how_to_get=_spec.how_to_get,
             files=_spec.file_states,
             vision=Vision(networks=("resnet18", "resnet50"), cached=True, pretrained=True),
-            origin=_origin,
             group="domain",
-            facts=lambda loaded: {key: loaded[0].about[key] for key in ("size", "complete")},
             sections=sections,
         )
     )

@@ -16,16 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toporo.data import GroupedData, Split
-from toporo.errors import DataError, DivergedError, SettingError
+from toporo.errors import DivergedError, SettingError
 from toporo.objectives import OBJECTIVES, Objective, make_objective
 from toporo.paper.base import BENCHMARKS, ON_CPU, Benchmark, VisionChoices
-from toporo.paper.loaded import BenchmarkData, ByGroup, mean_by_group, mean_of_groups, mse_by_group
+from toporo.paper.loaded import BenchmarkData, ByGroup, mean_by_group, mse_by_group
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol
 from toporo.paper.results import Results
 from toporo.paper.runs import Run, Store
 from toporo.registry import Registry
 from toporo.robust import fit_linear
+from toporo.text import number_to_json
 from toporo.topology import GroupGraph, Prior, learn_topology
 from toporo.training import MLP, Batches, RoundRecord, TrainingPlan, fit, outputs_of
 from toporo.types import Array, Name, Record
@@ -107,13 +108,6 @@ class Assignment:
         if kind in self.benchmark.priors:
             return self.benchmark.priors[kind](self.loaded), None
         return PRIORS[kind](self, rows, learn)
-
-    def summary(self, by_group: ByGroup) -> dict[str, Any]:
-        """Return the metrics of an evaluation from the values of the test groups."""
-        if not self.run.fold:
-            return self.benchmark.summary(by_group, self.loaded)
-        metrics = mean_of_groups(by_group, self.loaded)  # a benchmark's summary may know its own test groups only
-        return {self.protocol.whole.key: metrics["test"], **metrics}
 
 
 @dataclass(frozen=True)
@@ -259,11 +253,7 @@ def class_probabilities(part: Results, record: Record, points: npt.NDArray[Any])
     """Return the class probabilities of a run's network for these inputs, of shape ``(points, classes)``."""
     model = build_model(part.protocol, part.loaded, record["seed"])
     tensors = part.store.tensors(record["key"])
-    try:
-        model.load_state_dict({name: torch.as_tensor(value) for name, value in tensors.items()})
-    except RuntimeError as error:
-        path = part.store.path(record["key"], "safetensors")
-        raise DataError(f"{path} has another network: delete it, and run again ({error}).") from None
+    model.load_state_dict({name: torch.as_tensor(value) for name, value in tensors.items()})
     probabilities: Array = model(torch.as_tensor(points)).detach().softmax(dim=1).numpy()
     return probabilities
 
@@ -289,32 +279,28 @@ def method_objective(
 @FITS.register("mlp")
 def _network(given: Assignment) -> Fitted:
     split = given.split()
-    prior, graph = _network_prior(given, split)
     model = build_model(given.protocol, given.loaded, given.seed)
     by_group = TARGETS[given.protocol.task].by_group
 
+    def learn(**settings: Any) -> GroupGraph:
+        """Learn a graph from the features of the baseline, trained for that."""
+        teacher = build_model(given.protocol, given.loaded, given.seed)
+        _train(given, split, teacher, given.baseline, None, "features")
+        features = outputs_of(teacher, split.train, given.runtime.device, features=True)
+        return learn_topology(features, split.train.ids, resamples=0, **settings)
+
+    prior, graph = given.prior(split.train, learn)
+
     def evaluate(network: nn.Module) -> dict[str, Any]:
         held_out = by_group(outputs_of(network, split.validation), split.validation)
-        metrics = given.summary(by_group(outputs_of(network, given.test), given.test))
-        return {"validation": float(np.mean(list(held_out.values()))), **metrics}
+        test = by_group(outputs_of(network, given.test), given.test)
+        return {"validation": float(np.mean(list(held_out.values()))), **given.benchmark.summary(test, given.loaded)}
 
     try:
         history = _train(given, split, model, given.method, prior, "main", evaluate=evaluate)
     except DivergedError as error:
         return Fitted([], prior=prior, graph=graph, diverged=str(error))
     return Fitted([epoch for epoch in history if epoch.metrics], model.state_dict(), prior, graph)
-
-
-def _network_prior(given: Assignment, split: Split) -> PriorAndGraph:
-    """Return the prior of a network's method; if it is learned from features, train the baseline for them."""
-
-    def learn(**settings: Any) -> GroupGraph:
-        model = build_model(given.protocol, given.loaded, given.seed)
-        _train(given, split, model, given.baseline, None, "features")
-        features = outputs_of(model, split.train, given.runtime.device, features=True)
-        return learn_topology(features, split.train.ids, resamples=0, **settings)
-
-    return given.prior(split.train, learn)
 
 
 def _train(
@@ -350,7 +336,7 @@ def _measured(
 ) -> Fitted:
     """Return the only evaluation of a regression without rounds: its training loss, weights and errors."""
     loss = float(np.mean(list(mse_by_group(predict(given.train.x), given.train).values())))
-    metrics = given.summary(mse_by_group(predict(given.test.x), given.test))
+    metrics = given.benchmark.summary(mse_by_group(predict(given.test.x), given.test), given.loaded)
     return Fitted([RoundRecord(1, loss, dict(weights or {}), metrics)], **kept)
 
 
@@ -366,10 +352,10 @@ def _linear_chosen(given: Assignment) -> Fitted:
     """Solve it under a prior and a penalty that a rule chooses without test labels."""
     from toporo.paper.configuration import choose_configuration  # few methods need it
 
-    choice = choose_configuration(
-        given.loaded.data, given.loaded.graph, given.loaded.train, given.loaded.test, **given.method.settings
-    )
-    return _solved(given, choice.prior, choice.settings, choice=choice.to_dict())
+    choice = choose_configuration(given.train, given.loaded.graph, given.loaded.test, **given.method.settings)
+    settings = {"penalty": choice.penalty, "ridge": given.method.settings["ridge"]}
+    chosen = {"measure": choice.measure, "penalty": number_to_json(choice.penalty)}
+    return _solved(given, choice.prior, settings, choice=chosen)
 
 
 def _solved(given: Assignment, prior: Prior | None, settings: Mapping[str, Any], **kept: Any) -> Fitted:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -77,7 +75,7 @@ class Run:
 
 
 def _code_versions(method: BenchMethod) -> dict[str, Any]:
-    """Versions of the code that a method's runs depend on: those of toporo, torch and the objective."""
+    """Return versions of the code that a method's runs depend on: those of toporo, torch and the objective."""
     from toporo.objectives import OBJECTIVES  # torch takes seconds that loading a data set need not wait for
 
     objective = None if method.objective is None else OBJECTIVES[method.objective].code_version
@@ -87,7 +85,7 @@ def _code_versions(method: BenchMethod) -> dict[str, Any]:
 class Store:
     """The runs in a folder: a record ``KEY.json``, a model ``KEY.safetensors``, and checkpoints until a run ends.
 
-    Damaged files are renamed with a warning, and their runs count as not done.
+    Damaged files are named in a warning, and their runs count as not done.
 
     Parameters
     ----------
@@ -102,10 +100,6 @@ class Store:
         """Return the path of one of a run's files."""
         return self.folder / f"{key}.{ending}"
 
-    def checkpoints(self, key: str) -> list[Path]:
-        """Return the checkpoints that a run has left."""
-        return sorted(self.folder.glob(f"{key}.*.checkpoint"))
-
     def topology(self, run: Run) -> Path:
         """Return the path of the topology that all runs of a seed share: one of the baseline's files."""
         return self.path(replace(run, method=run.protocol.baseline or run.method).key, "topology.json")
@@ -116,11 +110,8 @@ class Store:
         record = read_sealed(path)
         if record is None or not model.is_file():
             return None
-        if record.get("key") != key:
-            set_aside(path, f"{path} is not the record of its run: it names another.")
-            return None
-        if sha256(model) != record.pop("model", None):
-            set_aside(model, f"{model} is not as its run left it.")
+        if (record.get("key"), record.pop("model", None)) != (key, sha256(model)):
+            warn(f"{path} and {model.name} are not the files that their run wrote: the run is repeated.")
             return None
         return None if self.with_networks and not record.get("network_kept", True) else record
 
@@ -129,7 +120,7 @@ class Store:
         key = record["key"]
         write_whole(self.path(key, "safetensors"), lambda stream: stream.write(model))
         write_sealed(self.path(key, "json"), {**record, "model": hashlib.sha256(model).hexdigest()})
-        for path in self.checkpoints(key):
+        for path in self.folder.glob(f"{key}.*.checkpoint"):
             path.unlink(missing_ok=True)
 
     def tensors(self, key: str) -> dict[str, npt.NDArray[Any]]:
@@ -137,10 +128,8 @@ class Store:
         path = self.path(key, "safetensors")
         try:
             return load(path.read_bytes())
-        except FileNotFoundError:
-            raise DataError(f"{path} is missing, which has the model of {key}: run it again.") from None
-        except SafetensorError as error:
-            raise DataError(f"{path} is damaged ({error}): run it again.") from None
+        except (FileNotFoundError, SafetensorError) as error:
+            raise DataError(f"{path} has no model of {key} ({error}): run it again.") from None
 
 
 # ---------------------------------------------------------------------- files with a checksum
@@ -153,28 +142,19 @@ def write_sealed(path: Path, content: Record) -> None:
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """Read a file of :func:`write_sealed`; None if there is none, or if it was damaged and is now set aside."""
+    """Read a file of :func:`write_sealed`; None if there is none or, with a warning, if it is damaged."""
     try:
         content = read_json(path)
     except FileNotFoundError:
         return None
     except DataError as error:
-        set_aside(path, str(error))
+        warn(f"{error} Its run is repeated.")
         return None
     if not isinstance(content, dict) or content.pop("checksum", None) != _checksum(content):
-        set_aside(path, f"{path} is not as it was written: its checksum is of other content.")
+        warn(f"{path} is damaged: its checksum does not match its content. Its run is repeated.")
         return None
     return content
 
 
 def _checksum(content: Record) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def set_aside(path: Path, why: str) -> None:
-    """Rename a damaged file so it is neither used nor lost, and warn."""
-    names = (path.with_name(f"{path.name}.damaged{number or ''}") for number in itertools.count())
-    target = next(name for name in names if not name.exists())
-    with suppress(FileNotFoundError):  # another process was quicker
-        path.rename(target)
-        warn(f"{why} It is set aside as {target.name}, and its run is repeated.")

@@ -16,7 +16,7 @@ them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -194,15 +194,6 @@ def remarks(loaded: Sequence[BenchmarkData]) -> list[str]:
     return lines
 
 
-def _origin(source: str, about: Mapping[str, Any]) -> str:
-    """Return how many chips there were beside the published data set, for a caption."""
-    if "chips" not in about:
-        return "the radar chips at hand"
-    found, total = about["chips"]["found"], about["chips"]["listed"]
-    lists = "the official lists" if source == "published" else "lists that are not the official ones"
-    return f"all {total} chips of {lists}" if found == total else f"a subset of the data, {found} of {total} chips"
-
-
 # ---------------------------------------------------------------------- the table
 
 PROTOCOL = Protocol(
@@ -328,10 +319,8 @@ register(
             side="tile",
             too_few="add chips, or cut them into smaller tiles with --set size",
         ),
-        origin=_origin,
         group="event",
         remarks=remarks,
-        facts=_facts,
         sections=sections,
     )
 )

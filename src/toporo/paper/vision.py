@@ -131,11 +131,7 @@ def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
 
 
 def describe(
-    benchmark: Benchmark,
-    protocol: Protocol,
-    records: Sequence[Record],
-    loaded: Sequence[BenchmarkData],
-    skipped: Mapping[str, str],
+    protocol: Protocol, records: Sequence[Record], loaded: Sequence[BenchmarkData], skipped: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return hardware, time and settings of a finished table, with the protocol as it was settled."""
     timings = [record["timing"] for record in records if "timing" in record]
@@ -159,7 +155,7 @@ def describe(
             # As each run recorded them, not as the protocol has them now.
             "methods": {record["method"]: record["settings"] for record in records},
         },
-        "data": {**benchmark.facts(loaded), "source": loaded[0].source, "rows": len(loaded[0].data)},
+        "data": {**loaded[0].about, "source": loaded[0].source, "rows": len(loaded[0].data)},
         "skipped": dict(skipped),
         "priors": learned_priors(protocol, records),
     }
