@@ -65,7 +65,7 @@ def write_chips(root: Path, chips: int = 6, side: int = 64) -> None:
 # Written, and read as the published ones are.
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="toporo-"))
 write_chips(folder / "sen1floods11" / "v1.1")
-benchmark = tr.load_dataset("sen1floods11", folder, test=TEST, tile=32)
+benchmark = tr.load_dataset("sen1floods11", folder, test=TEST, size=32)
 train, test = validation_rows(benchmark, seed=0).train, benchmark.data.select(benchmark.test)
 print(f"{len(train)} tiles of {', '.join(benchmark.train)} to train on; the test event is {TEST}")
 

@@ -230,19 +230,9 @@ def record(file: Path, thorough: bool) -> None:
 
 
 def pickled(file: Path, thorough: bool) -> None:
-    file.rename(file.with_name(DG15.file))
+    (file.parent / "dg").mkdir()
+    file.rename(file.parent / "dg" / DG15.file)
     load_dataset("dg15", file.parent)
-
-
-def packed(file: Path, thorough: bool) -> None:
-    content = {path.suffix: path.read_bytes() for path in [*(CORPUS / "packed").glob("[mp]*"), file]}
-    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        manifest = json.loads(content[".json"])
-        manifest["digest"] = images.image_digest(*(manifest[key] for key in ("pixels", "size", "names", "classes")))
-        content[".json"] = json.dumps(manifest).encode()
-    (file.parent / "manifest.json").write_bytes(content[".json"])
-    (file.parent / "pixels.u8").write_bytes(content[".u8"])
-    images.open_packed(file.parent, verify=True)
 
 
 def chips(file: Path, thorough: bool) -> None:
@@ -260,7 +250,7 @@ def climate() -> bytes:
 
 
 def picture(file: Path, thorough: bool) -> None:
-    images.decode_all([images.ImageFile(file.name, file, file.stat().st_size, 0)], (), 32, workers=1, progress=False)
+    images.decode_all([images.ImageFile(file.name, file, file.stat().st_size, 0)], (), 32, progress=False)
 
 
 #: What reads the files of each folder of the corpus; further ones are made here.
@@ -277,7 +267,6 @@ READERS: dict[str, Callable[[Path, bool], object]] = {
     "pickle": pickled,
     "tiff": lambda file, thorough: flood_chips.read_geotiff(file),
     "images": picture,
-    "packed": packed,
     "chips": chips,
     "climate": lambda file, thorough: nclimdiv.read_temperatures(file),
 }

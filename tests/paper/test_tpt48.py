@@ -147,7 +147,7 @@ def test_bad_requests_are_refused_before_anything_is_written(
     target = tmp_path / "out"
     with pytest.raises(SettingError, match="cannot be generated"):
         reproduce("tpt48", target, source="generated")
-    with pytest.raises(DatasetNotFoundError, match="toporo data get tpt48"):
+    with pytest.raises(DatasetNotFoundError, match=r"tpt48: no tpt48/climdiv.*toporo data get tpt48"):
         reproduce("tpt48", target)
     with pytest.raises(SettingError, match="dg15 has no variants"):
         reproduce("dg15", target, variant="season")

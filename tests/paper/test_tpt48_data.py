@@ -15,8 +15,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.paper.fake_nclimdiv import fake_lines, noaa, row, write_fake
 from toporo.data.grouped import GroupedData
-from toporo.errors import DataError, DatasetNotFoundError, UnknownNameError
-from toporo.paper import load_dataset, nclimdiv, tpt48
+from toporo.errors import DataError, UnknownNameError
+from toporo.paper import load_dataset, nclimdiv
 from toporo.paper.loaded import cache_folder, data_folder, mse_by_group
 from toporo.paper.nclimdiv import STATES
 from toporo.paper.tpt48 import BORDERS, SPLITS, hop_classes
@@ -61,14 +61,9 @@ def test_temperatures_are_those_in_the_file(folder: Path, tmp_path: Path) -> Non
 
 
 def test_the_real_file(real_data: Path) -> None:
-    found = nclimdiv.read_temperatures(real_data / "tpt48" / nclimdiv.FILE)
+    found = nclimdiv.read_temperatures(real_data / "tpt48/climdiv-tmpcst-v1.0.0-20200106")
     assert_array_equal(found["AL"][0, :3], [43.0, 49.2, 55.2])
     assert found["FL"].mean() > found["TX"].mean() > found["NY"].mean() > found["ND"].mean()
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DatasetNotFoundError, match=r"no such file: .*toporo data get tpt48"):
-        nclimdiv.read_temperatures(tmp_path / "gone")
 
 
 def replaced(start: str, by: str) -> Change:
@@ -133,7 +128,7 @@ def test_windows_are_months_of_the_file_in_one_scale(
     folder: Path, split: str, window: str, trained: int, tested: int
 ) -> None:
     """Undone, the scale gives the file's months back; the training months have mean 0 and deviation 1."""
-    benchmark = tpt48.load(folder, split=split, window=window)
+    benchmark = load_dataset("tpt48", folder, split=split, window=window)
     data, about = benchmark.data, benchmark.about
     assert (data.x.shape[1], data.y.shape[1], data.x.dtype, data.y.dtype) == (6, 6, np.float64, np.float64)
     assert benchmark.train == SPLITS[split].train
@@ -152,20 +147,12 @@ def test_windows_are_months_of_the_file_in_one_scale(
     assert about["sd"] == pytest.approx(every.std())
 
 
-def test_the_newest_release_is_taken_wherever_it_lies(folder: Path) -> None:
-    write_fake(folder / "climdiv-tmpcst-v1.0.0-20231231", seed=1)
-    assert tpt48.load(folder).about["release"] == "20240906"
-    write_fake(folder / "climdiv-tmpcst-v1.0.0-20250101", seed=1)
+def test_the_newest_release_is_taken(folder: Path) -> None:
+    write_fake(folder / "tpt48/climdiv-tmpcst-v1.0.0-20231231", seed=1)
+    assert load_dataset("tpt48", folder).about["release"] == "20240906"
+    (folder / "tpt48/climdiv-tmpcst-x").write_text("not a release")
     write_fake(folder / "tpt48/climdiv-tmpcst-v1.0.1-20250101", seed=2)
-    for other in ("climdiv-tmpcst-v1.0.0-20260101.part", "climdiv-tmpcst-x"):
-        (folder / "tpt48" / other).write_text("not a release")
-    assert [path.name[-14:] for path in nclimdiv.find_releases(folder)] == [
-        "1.0.1-20250101",
-        "1.0.0-20250101",
-        "1.0.0-20240906",
-        "1.0.0-20231231",
-    ]
-    assert tpt48.load(folder).about["release"] == "20250101"
+    assert load_dataset("tpt48", folder).about["release"] == "20250101"
 
 
 @pytest.mark.usefixtures("no_data")
@@ -173,7 +160,7 @@ def test_the_cache_is_a_data_folder_once_it_is_there(monkeypatch: pytest.MonkeyP
     assert data_folder() is None
     write_fake(cache_folder() / "tpt48" / NAME)
     assert data_folder() == cache_folder()
-    assert tpt48.load().about["release"] == "20240906"
+    assert load_dataset("tpt48").about["release"] == "20240906"
     monkeypatch.setenv("HOME", str(tmp_path))
     for unusable in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", unusable)
@@ -182,22 +169,15 @@ def test_the_cache_is_a_data_folder_once_it_is_there(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("no_data")
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({"window": "slide"}, UnknownNameError, r"unknown window 'slide'. Did you mean 'sliding'\?"),
-        ({"splits": "up"}, UnknownNameError, r"option of tpt48 'splits'. Did you mean 'split'\? .*: split, window"),
-        ({"source": "published"}, DatasetNotFoundError, rf"no {nclimdiv.FILE} \(--source auto takes any release\) in "),
+        ({"window": "slide"}, r"unknown window 'slide'. Did you mean 'sliding'\?"),
+        ({"splits": "up"}, r"option of tpt48 'splits'. Did you mean 'split'\? .*: split, window"),
     ],
 )
-def test_wrong_options_are_errors(folder: Path, options: dict[str, str], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_wrong_options_are_errors(folder: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(UnknownNameError, match=message):
         load_dataset("tpt48", folder, **options)
-
-
-def test_published_means_the_known_release(folder: Path) -> None:
-    write_fake(folder / nclimdiv.FILE)
-    with pytest.raises(DataError, match=f"differs from the published file .* expected {nclimdiv.CHECKSUM}"):
-        tpt48.load(folder, source="published")
 
 
 # ---------------------------------------------------------------------- the metric

@@ -92,13 +92,7 @@ def reproduce(
         Path | None, option("Folder with the published data.", _DATA, show_default="$TOPORO_DATA, else generated data")
     ] = None,
     source: Annotated[
-        str,
-        choice(
-            "auto, published (insist on the file) or generated (never look for it).",
-            _DATA,
-            ("auto", "published", "generated"),
-            checked=False,
-        ),
+        str, choice("auto or generated (never look for files).", _DATA, ("auto", "generated"), checked=False)
     ] = "auto",
     settings: Annotated[
         list[str] | None,
@@ -159,7 +153,7 @@ def reproduce(
             search=search,
             data=data,
             source=source,
-            workers=jobs or (1 if BENCHMARKS[benchmark].vision is not None else None),
+            workers=jobs or (1 if BENCHMARKS[benchmark].networks else None),
             progress=progress.report,
             vision=vision,
         )

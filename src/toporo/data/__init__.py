@@ -17,7 +17,6 @@ _HOME = {
     "find_images": "toporo.data.images",
     "group_batches": "toporo.data.batches",
     "group_rng": "toporo.data.grouped",
-    "load_packed": "toporo.data.images",
     "tensors": "toporo.data.batches",
 }
 

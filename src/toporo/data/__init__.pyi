@@ -9,4 +9,3 @@ from toporo.data.images import ImageStore as ImageStore
 from toporo.data.images import TileStore as TileStore
 from toporo.data.images import decode_all as decode_all
 from toporo.data.images import find_images as find_images
-from toporo.data.images import load_packed as load_packed

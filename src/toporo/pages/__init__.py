@@ -12,7 +12,7 @@ _HOME = {
     "Table": "toporo.pages.table",
     "Verdict": "toporo.pages.render",
 }
-_MODULES = ("charts", "figures", "maps", "pictures", "render")
+_MODULES = ("charts", "figures", "maps", "render")
 
 __all__ = sorted([*_HOME, *_MODULES])
 

@@ -1,7 +1,6 @@
 from toporo.pages import charts as charts
 from toporo.pages import figures as figures
 from toporo.pages import maps as maps
-from toporo.pages import pictures as pictures
 from toporo.pages import render as render
 from toporo.pages.render import Section as Section
 from toporo.pages.render import Verdict as Verdict

@@ -13,12 +13,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toporo.data import GroupedData, Split
-from toporo.errors import SettingError, UnknownNameError
-from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, Predict, mean_of_groups, random_split
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
+from toporo.paper.loaded import BenchmarkData, ByGroup, Predict, data_folder, mean_of_groups, random_split
 from toporo.paper.protocols import Protocol, Variant
 from toporo.registry import Registry
 from toporo.topology import Prior
@@ -37,61 +38,27 @@ SOURCES = {
 
 
 @dataclass(frozen=True)
-class Vision:
-    """Networks and pixels of a benchmark on images.
-
-    Attributes
-    ----------
-    networks : names in :data:`toporo.vision.NETWORKS` that fit.
-    row : name of a row in messages.
-    side : option of ``load`` for the size of pictures.
-    cached : whether ``load`` takes a folder for decoded pictures.
-    pretrained : whether networks may start from given weights.
-    too_few : advice if a group has too few rows.
-    """
-
-    networks: tuple[str, ...]
-    row: str = "image"
-    side: str = "size"
-    cached: bool = False
-    pretrained: bool = False
-    too_few: str = "add some"
-
-
-@dataclass(frozen=True)
 class VisionChoices:
     """A user's choices for a benchmark on images; None is the protocol's.
 
-    All that decides a result is in the settled protocol too. Other benchmarks run under :data:`ON_CPU`.
+    Other benchmarks run under :data:`ON_CPU`.
 
     Attributes
     ----------
     device : ``"auto"``, ``"cpu"`` or ``"cuda"``.
-    weights, style : see :func:`toporo.vision.read_weights`; None is a random start.
     network : a name in :data:`toporo.vision.NETWORKS`.
-    steps, evaluate_every : steps per run, and from one evaluation to the next.
-    average : ``average`` of :class:`toporo.training.TrainingPlan`, or ``"none"``.
+    weights : see :func:`toporo.vision.read_weights`; None is a random start.
+    steps : per run; evaluations, and the steps that weights are averaged over, keep their share of the run.
     per_group : images of every group in a step.
-    precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
     size : side of the images, or of the tiles.
-    cache : folder for decoded images.
-    penalty : λ of TRO-data and TRO with a uniform prior.
-    keep_models : whether to store every run's network.
     """
 
     device: str = "auto"
-    weights: str | None = None
-    style: str | None = None
     network: str | None = None
+    weights: str | None = None
     steps: int | None = field(default=None, metadata={"least": 1})
-    evaluate_every: int | None = None
-    average: int | str | None = None
-    per_group: int | None = None
-    precision: str | None = None
+    per_group: int | None = field(default=None, metadata={"least": 1})
     size: int | None = field(default=None, metadata={"least": 8})
-    cache: Path | None = None
-    penalty: float | None = None
-    keep_models: bool = False
 
 
 ON_CPU = VisionChoices(device="cpu")
@@ -131,16 +98,18 @@ def _csv(rows: Iterable[Sequence[Any]]) -> str:
 
 @dataclass(eq=False)
 class Benchmark:
-    """A benchmark. The first five fields are required; the defaults suit any table of numbers.
+    """A benchmark. Its data are at a place in the data folder, or generated; the other defaults suit tables of numbers.
 
     Attributes
     ----------
-    title : one line for ``toporo data list``.
+    title : description, as in ``toporo data list``.
     protocol : its table: methods, settings, published figures. Its ``benchmark`` is the name of the benchmark.
-    load : ``(folder=None, *, source="auto", **options)`` to the data; a variant's options are among its options.
+    place : pattern of the file or folder with its data, relative to a data folder. Of several the last by name counts.
+    load : ``(path, **options)`` to the data at this place; a variant's options are among its options.
+    check : from this path to its state, such as ``"intact"`` or ``"differs"``; damaged data is an error.
+    generate : ``(**options)`` to generated data, for which no file is needed.
     how_to_get : how to get data that no command can fetch, in one sentence.
     group : name of a group in messages, such as ``"state"``.
-    files : from a data folder, or None, to its files and their states, for ``toporo data list`` and ``verify``.
     others : further protocols by name.
     fetch : ``(folder, url=None)`` for ``toporo data get``: see :func:`toporo.paper.nclimdiv.fetch`.
     table : makes the files of ``toporo data table``, if the rows are a table.
@@ -151,16 +120,17 @@ class Benchmark:
         are the values it was computed from. Columns of the protocol name further ones.
     priors : kinds of priors in addition to :data:`toporo.paper.fits.PRIORS`.
     rules : predictions of methods whose model is ``"rule"``, from the training rows, by name.
-    vision : networks on images; None if rows are plain numbers.
-    remarks : sentences about data that is missing or cannot be used, from the data of all variants.
-    sections : a variant's figures for the report; None stands for :func:`toporo.paper.sections.any_sections`.
+    networks : names in :data:`toporo.vision.NETWORKS` that fit; empty if rows are plain numbers.
+    sections : a variant's figures for the report, after those of :func:`toporo.paper.sections.any_sections`.
     """
 
     title: str
     protocol: Protocol
-    load: Callable[..., BenchmarkData]
-    how_to_get: str
-    files: Callable[[Path | None], list[FileState]]
+    place: str = ""
+    load: Callable[..., BenchmarkData] | None = None
+    check: Callable[[Path], str] = lambda path: "found"
+    generate: Callable[..., BenchmarkData] | None = None
+    how_to_get: str = ""
     group: str = "group"
     others: Mapping[str, Protocol] = field(default_factory=dict)
     fetch: Callable[..., None] | None = None
@@ -170,14 +140,28 @@ class Benchmark:
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups
     priors: Mapping[str, Callable[[BenchmarkData], Prior]] = field(default_factory=dict)
     rules: Mapping[str, Callable[[GroupedData, BenchmarkData], Predict]] = field(default_factory=dict)
-    vision: Vision | None = None
-    remarks: Callable[[Sequence[BenchmarkData]], list[str]] = lambda loaded: []
-    sections: Callable[[Results], list[Section]] | None = None
+    networks: tuple[str, ...] = ()
+    sections: Callable[[Results], list[Section]] = lambda part: []
 
     @property
     def name(self) -> str:
         """The name it is registered under."""
         return self.protocol.benchmark
+
+    def find(self, folder: Path | None) -> Path | None:
+        """Return the path of its data in a data folder, if there are any."""
+        return max(folder.glob(self.place), default=None) if folder is not None and self.place else None
+
+    def state(self, folder: Path | None) -> tuple[str, str]:
+        """Return the path of its data in a data folder, or their place, and their state in words."""
+        path = self.find(folder)
+        if path is not None:
+            try:
+                return str(path), self.check(path)
+            except DataError as error:
+                return str(path), f"damaged ({error})"
+        get = f"toporo data get {self.name}{'' if self.fetch else ' says how to get it'}"
+        return self.place, f"absent ({'generated when needed' if self.generate else get})"
 
     def under(self, name: str) -> Benchmark:
         """Return the benchmark under one of its protocols."""
@@ -221,7 +205,7 @@ def register(benchmark: Benchmark) -> Benchmark:
 
 def listed_benchmarks() -> list[Benchmark]:
     """Return all benchmarks in the order of lists: those on plain rows, then those on images."""
-    return sorted(BENCHMARKS.values(), key=lambda benchmark: benchmark.vision is not None)
+    return sorted(BENCHMARKS.values(), key=lambda benchmark: bool(benchmark.networks))
 
 
 def load_dataset(
@@ -233,18 +217,33 @@ def load_dataset(
     ----------
     name : of the benchmark.
     folder : the data folder; by default ``$TOPORO_DATA``, else the cache.
-    source : ``"auto"``, or another source of the benchmark, such as ``"published"`` and ``"generated"``.
-    options : see the ``load`` of the benchmark's module.
+    source : ``"auto"`` generates data only if no ``folder`` is given and none has the file; ``"generated"`` never looks
+        for it.
+    options : see ``load`` and ``generate`` of the benchmark's module.
 
     >>> load_dataset("dg15", source="generated", seed=3).about["generator_seed"]
     3
     """
-    load = BENCHMARKS[name].load
-    accepted = inspect.signature(load).parameters.keys() - {"folder", "source"}
+    benchmark = BENCHMARKS[name]
+    if source not in ("auto", "generated"):
+        raise UnknownNameError("source", source, ("auto", "generated"))
+    if source == "generated" and benchmark.generate is None:
+        raise SettingError(f"{name} is made of real data and cannot be generated. {benchmark.how_to_get}")
+    where = data_folder(folder) if source == "auto" else None
+    path = benchmark.find(where)
+    make = benchmark.generate if source == "generated" or folder is None else None
+    if path is not None and benchmark.load is not None:
+        make = partial(benchmark.load, path)
+    if make is None:
+        raise DatasetNotFoundError(
+            f"{name}: no {benchmark.place} in {where or 'any data folder: there is none'}. {benchmark.how_to_get} Name "
+            "the folder that holds it with --data or $TOPORO_DATA."
+        )
+    accepted = inspect.signature(make).parameters
     for option in options:
         if option not in accepted:
             raise UnknownNameError(f"option of {name}", option, accepted)
-    return load(folder, source=source, **options)
+    return make(**options)
 
 
 def export(name: str, folder: str | os.PathLike[str] | None = None, *, source: str = "auto") -> BenchmarkTable:

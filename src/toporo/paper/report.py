@@ -30,7 +30,7 @@ def write_report(results: Results, out: Path) -> Path:
             "caption": caption(part),
             "table": scores_table(part),
             "findings": [text for text in [finding(part)] if text and len(parts) > 1],
-            "sections": (benchmark.sections or any_sections)(part),
+            "sections": [*any_sections(part), *benchmark.sections(part)],
         }
         for part in parts
     ]

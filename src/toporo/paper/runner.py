@@ -24,7 +24,7 @@ from toporo.checks import whole
 from toporo.errors import DataError, DivergedError, NothingToTestError, SettingError, TopoRoWarning
 from toporo.files import Claims
 from toporo.machine import cores, follow, one_thread, signals_held, tidily
-from toporo.paper.base import BENCHMARKS, ON_CPU, Benchmark, VisionChoices, load_dataset
+from toporo.paper.base import BENCHMARKS, ON_CPU, VisionChoices, load_dataset
 from toporo.paper.fits import FITS, Assignment
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import BenchMethod
@@ -84,9 +84,16 @@ def reproduce(
     progress : called as runs end.
     vision : device, network and training of benchmarks on images.
     """
-    benchmark = BENCHMARKS[name].under(protocol)
-    variants = benchmark.get_variants(variant)
-    settled, runtime, loading = _settle(benchmark, vision, Path(out))
+    benchmark, runtime = BENCHMARKS[name].under(protocol), ON_CPU
+    if benchmark.networks:
+        from toporo.paper import vision as images  # it loads networks that other benchmarks do not need
+
+        benchmark, runtime = images.settle(benchmark, vision or VisionChoices())
+    elif vision is not None:
+        raise SettingError(
+            f"device, weights, network, steps and the like are for benchmarks on images; {name} is none."
+        )
+    settled, variants = benchmark.protocol, benchmark.get_variants(variant)
     if search:
         chosen = searched_methods(settled, methods)
     else:
@@ -95,13 +102,15 @@ def reproduce(
     workers = cores() if workers is None else whole(workers, "jobs", 1)
     if Path(out).exists() and not Path(out).is_dir():
         raise DataError(f"{out} is a file: give a folder for the results.")
-    loaded, skipped = _load(benchmark, variants, {"folder": data, "source": source, **loading})
+    loaded, skipped = _load(name, variants, data, source)
+    for part in loaded.values():
+        benchmark.split(part, 0, settled.validation)  # too few rows are an error before the first run
     about: dict[str, Any] = {} if protocol == BENCHMARKS[name].protocol.name else {"protocol": protocol}
-    if remarks := benchmark.remarks(list(loaded.values())):
+    if remarks := list(dict.fromkeys(remark for part in loaded.values() for remark in part.remarks)):
         about["remarks"] = remarks
     for remark in remarks:
         logger.warning("%s", remark)
-    store = Store(Path(out), with_networks=runtime.keep_models)
+    store = Store(Path(out))
     do = partial(do_runs, store=store, runtime=runtime, workers=workers, progress=progress)
     if search:
         folds = {variant: hold_out_regions(of_variant) for variant, of_variant in loaded.items()}
@@ -113,50 +122,11 @@ def reproduce(
             if "diverged" in record:
                 raise DivergedError("{variant} {method} seed {seed}: {diverged}".format_map(record).strip())
         records += _stored_records(settled, loaded, store, {method.name for method in chosen})
-        if benchmark.vision is not None:
-            from toporo.paper.vision import describe
-
-            about |= describe(settled, records, list(loaded.values()), skipped)
+        if benchmark.networks:
+            about |= images.describe(settled, records, next(iter(loaded.values())), skipped)
         results = Results(settled, make_rows(settled, records), about, loaded, records, store)
     results.write(Path(out, "results.json"))
     return results
-
-
-def _settle(
-    benchmark: Benchmark, vision: VisionChoices | None, out: Path
-) -> tuple[Protocol, VisionChoices, dict[str, Any]]:
-    """Return the protocol with a user's choices in it, where to run, and options for loading the data."""
-    if benchmark.vision is not None:
-        from toporo.paper.vision import settle  # it loads networks that other benchmarks do not need
-
-        return settle(benchmark, vision or VisionChoices(), out)
-    if vision is not None:
-        raise SettingError(
-            f"device, weights, network, steps and the like are for benchmarks on images; {benchmark.name} is none."
-        )
-    return benchmark.protocol, ON_CPU, {}
-
-
-def _load(
-    benchmark: Benchmark, variants: Sequence[Variant], loading: Mapping[str, Any]
-) -> tuple[dict[str, BenchmarkData], dict[str, str]]:
-    """Return the data of every variant, and the reasons why some have none if others have some."""
-    loaded: dict[str, BenchmarkData] = {}
-    skipped: dict[str, str] = {}
-    for variant in variants:
-        try:
-            loaded[variant.name] = load_dataset(benchmark.name, **variant.options, **loading)
-        except NothingToTestError as error:
-            if len(variants) == 1:
-                raise
-            skipped[variant.name] = str(error)
-    if not loaded:
-        raise DataError("; ".join(skipped.values()))
-    if benchmark.vision is not None:
-        from toporo.paper.vision import check_rows
-
-        check_rows(benchmark, loaded.values())
-    return loaded, skipped
 
 
 def _make_runs(
@@ -185,12 +155,30 @@ def _stored_records(
             run = replace(run, seed=run.seed + 1)
 
 
+def _load(
+    name: str, variants: Sequence[Variant], data: str | os.PathLike[str] | None, source: str
+) -> tuple[dict[str, BenchmarkData], dict[str, str]]:
+    """Return the data of every variant, and the reasons why some have none if others have some."""
+    loaded: dict[str, BenchmarkData] = {}
+    skipped: dict[str, str] = {}
+    for variant in variants:
+        try:
+            loaded[variant.name] = load_dataset(name, data, source=source, **variant.options)
+        except NothingToTestError as error:
+            if len(variants) == 1:
+                raise
+            skipped[variant.name] = str(error)
+    if not loaded:
+        raise DataError("; ".join(skipped.values()))
+    return loaded, skipped
+
+
 # ---------------------------------------------------------------------- one run
 
 
 def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: VisionChoices) -> Done:
     """Do a run, or continue from its checkpoint; the result is returned and not yet stored."""
-    if BENCHMARKS[run.protocol.benchmark].vision is not None:
+    if BENCHMARKS[run.protocol.benchmark].networks:
         import toporo.paper.vision  # noqa: F401  # it registers the fits of networks on images
 
     # The same bytes on any machine: runs, not operations, are done in parallel.
@@ -214,10 +202,8 @@ def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: VisionChoices
         "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, TopoRoWarning)}),
         "history": [entry.to_dict() for entry in fitted.history],
     }
-    optional = {"samples": fitted.samples, "timing": fitted.timing, "diverged": fitted.diverged}
+    optional = {"timing": fitted.timing, "diverged": fitted.diverged}
     record |= {name: value for name, value in optional.items() if value is not None}
-    if fitted.timing is not None:
-        record["network_kept"] = runtime.keep_models
     return record, save({key: value.contiguous() for key, value in fitted.tensors.items()})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -90,19 +90,14 @@ class Store:
     Parameters
     ----------
     out : folder for results; runs are in its subfolder ``runs``.
-    with_networks : whether a run without its network counts as not done.
     """
 
-    def __init__(self, out: Path, *, with_networks: bool = False) -> None:
-        self.folder, self.with_networks = out / "runs", with_networks
+    def __init__(self, out: Path) -> None:
+        self.folder = out / "runs"
 
     def path(self, key: str, ending: str) -> Path:
         """Return the path of one of a run's files."""
         return self.folder / f"{key}.{ending}"
-
-    def topology(self, run: Run) -> Path:
-        """Return the path of the topology that all runs of a seed share: one of the baseline's files."""
-        return self.path(replace(run, method=run.protocol.baseline or run.method).key, "topology.json")
 
     def read(self, key: str) -> Record | None:
         """Return the record of a run if it is done."""
@@ -113,7 +108,7 @@ class Store:
         if (record.get("key"), record.pop("model", None)) != (key, sha256(model)):
             warn(f"{path} and {model.name} are not the files that their run wrote: the run is repeated.")
             return None
-        return None if self.with_networks and not record.get("network_kept", True) else record
+        return record
 
     def write(self, record: Record, model: bytes) -> None:
         """Store the record and the model of a run, and delete its checkpoints."""

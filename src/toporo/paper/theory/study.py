@@ -17,7 +17,7 @@ from toporo.data import GroupedData
 from toporo.groups import name_to_json
 from toporo.machine import one_thread
 from toporo.objectives import TRO, GroupDRO, WeightedObjective
-from toporo.paper.base import BENCHMARKS
+from toporo.paper.base import BENCHMARKS, load_dataset
 from toporo.paper.theory.ball import CONVEX, BallProblem
 from toporo.paper.theory.bound import BoundBreakdown, bound_breakdown
 from toporo.paper.theory.convergence import Convergence, certified_constants, estimated_constants, measure_convergence
@@ -146,7 +146,7 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
     """
     settings = settings or StudySettings()
     benchmark, near_to_far = next((b, b.near_to_far) for b in BENCHMARKS.values() if b.near_to_far is not None)
-    loaded = benchmark.load(source="generated")
+    loaded = load_dataset(benchmark.name, source="generated")
     seeds, data = range(settings.seeds), loaded.data.select(loaded.train)
     prior, tests = loaded.physical_prior(**benchmark.protocol.priors), near_to_far(loaded)
     if not settings.every_group:
