@@ -107,7 +107,8 @@ def test_verify_notices_files_that_differ_and_folders_that_cannot_be_loaded(run:
     (tmp_path / "dg/toy_d60_spiral.pkl").write_bytes(b"something else")
     done = run("verify", "--data", tmp_path)
     assert done.code == 1
-    assert "differs: " in done.out
+    assert "damaged (" in done.out
+    assert "differs from the published file" in done.out
     assert "fetch it again" in done.err
 
 

@@ -92,7 +92,6 @@ def image_benchmark(test: str, each: int = 12) -> BenchmarkData:
         tuple(name for name in DOMAINS if name != test),
         (test,),
         "published",
-        "images",
         {"size": 64},
         ImageStore(images, names, CLASSES, "made up"),
     )
@@ -141,7 +140,6 @@ def flood_benchmark(test: str, each: int = 4) -> BenchmarkData:
         tuple(event for event in EVENTS if event not in (test, "Bolivia")),
         (test,),
         "published",
-        "segmentation",
         {"size": 64},
         store,
         ("Left out, without a usable pixel: 'Paraguay_34417'.",),

@@ -84,7 +84,7 @@ def test_the_newest_release_is_fetched_unless_an_intact_one_exists(publisher: Pu
     ("date", "content", "reason"),
     [
         (b"20240906", b"<html><body>Please log in to this wireless network</body></html>", "line 1: found '<html>"),
-        (b"20240906", CONTENT.replace(b"0480022019", b"0490022019"), "lacks rows from 2008 to 2019: 'Wyoming (WY) in"),
+        (b"20240906", CONTENT.replace(b"0480022019", b"0490022019"), "lacks rows from 2008 to 2019: 'WY in"),
         (b"20230101", CONTENT, "climdiv-tmpcst-v1.0.0-20230101: the server answered 404 "),
         (b"20240906", CONTENT[:5000], "line 52: found '00'"),
         (b"<html>", CONTENT, "procdate.txt: found b'<html>', expected the date of the newest release"),

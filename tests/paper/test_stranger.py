@@ -35,7 +35,6 @@ def generate(*, seed=1):
         train=VALLEYS[:3],
         test=VALLEYS[3:],
         source="generated",
-        task="regression",
     )
 
 

@@ -66,23 +66,15 @@ def test_the_real_file(real_data: Path) -> None:
     assert found["FL"].mean() > found["TX"].mean() > found["NY"].mean() > found["ND"].mean()
 
 
-def replaced(start: str, by: str) -> Change:
-    return lambda lines: [by if line.startswith(start) else line for line in lines]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"  \n\n", r"lacks rows .*'Alabama \(AL\) in 2008', .* \(576 in all\)"),
+        (b"  \n\n", r"lacks rows .*'AL in 2008', .* \(576 in all\)"),
         (b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>", "line 1: found '<!DOCTYPE html>'"),
         ("\n".join(fake_lines()).encode("utf-16"), "line 1: found "),
         ("\n".join(fake_lines()[:200]) + "\n00100", "line 201: found '00100'"),
         (lambda lines: [line.replace("002", "001", 1) for line in lines], "line 1: found '0010012006"),
-        (lambda lines: [line for line in lines if "0330022011" not in line], r"2008 to 2019: 'Ohio \(OH\) in 2011'\."),
-        (
-            replaced("0300022010", row(30, 2010, [20.0] * 11 + [-99.9])),
-            r"has -99.9 °F for New York \(NY\) in Dec 2010, expected -40 to 120: -99.9 means missing",
-        ),
+        (lambda lines: [line for line in lines if "0330022011" not in line], r"2008 to 2019: 'OH in 2011'\."),
     ],
 )
 def test_a_foreign_or_damaged_file_is_refused_with_the_reason(
@@ -133,7 +125,6 @@ def test_windows_are_months_of_the_file_in_one_scale(
     assert (data.x.shape[1], data.y.shape[1], data.x.dtype, data.y.dtype) == (6, 6, np.float64, np.float64)
     assert benchmark.train == SPLITS[split].train
     assert benchmark.test == SPLITS[split].test
-    assert benchmark.task == "regression"
     assert data.sizes == dict.fromkeys(benchmark.train, trained) | dict.fromkeys(benchmark.test, tested)
     months = {code: values.ravel() for code, values in nclimdiv.read_temperatures(folder / "tpt48" / NAME).items()}
     for code in STATES:
@@ -192,5 +183,3 @@ def test_errors_are_summed_over_outputs_and_averaged_over_rows() -> None:
     assert mse_by_group(torch.tensor(predictions, requires_grad=True), data) == expected
     with pytest.raises(DataError, match=r"predictions have shape \(3, 1\), the targets \(3, 2\)"):
         mse_by_group(predictions[:, :1], data)
-    flat = GroupedData.from_arrays(np.zeros((2, 1)), np.zeros(2), ["a", "a"])
-    assert mse_by_group([1.0, 3.0], flat) == {"a": 5.0}

@@ -172,7 +172,7 @@ def decode_all(
     if bad:
         raise DataError(_complaint(bad, len(files)))
     names = tuple(file.name for file in files)
-    content = (hashlib.sha256(pixels).hexdigest(), size, names, tuple(classes))
+    content = (hashlib.sha256(pixels.data).hexdigest(), size, names, tuple(classes))
     return ImageStore(pixels, names, tuple(classes), hashlib.sha256(repr(content).encode()).hexdigest())
 
 

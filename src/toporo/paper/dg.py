@@ -93,24 +93,19 @@ POINTS_PER_CLASS = 50
 
 
 def load(spec: DGSpec, path: Path) -> BenchmarkData:
-    """Read the published file, or another in its format."""
-    arrays, digest = read_arrays(path), sha256(path)
-    k = spec.groups
-    n = 2 * k * POINTS_PER_CLASS
-    for key, shape in {"data": (n, 2), "label": (n,), "domain": (n,), "A": (k, k), "angle": (k,)}.items():
-        if key not in arrays or arrays[key].shape != shape:
-            shown = f"shape {arrays[key].shape}" if key in arrays else "nothing"
-            raise DataError(f"{path} is not {spec.name}: expected an array {key!r} of shape {shape}, found {shown}.")
-    rows = GroupedData.from_arrays(
-        arrays["data"].copy(), arrays["label"].astype(np.int64), arrays["domain"].astype(np.int64)
-    )
-    source = "published" if digest == spec.checksum else "file"
-    return _benchmark(spec, rows, arrays["A"], arrays["angle"], spec.train, source, {"sha256": digest})
+    """Read the published file."""
+    check(spec, path)
+    return _benchmark(spec, read_arrays(path), spec.train, "published", {"sha256": spec.checksum})
 
 
 def check(spec: DGSpec, path: Path) -> str:
-    """Compare a file with the published checksum."""
-    return "intact" if sha256(path) == spec.checksum else "differs"
+    """Return ``"intact"`` for the published file; any other is an error."""
+    if (digest := sha256(path)) != spec.checksum:
+        raise DataError(
+            f"{path} differs from the published file and is not read: its sha256 is {digest}, expected "
+            f"{spec.checksum}. Put the published file there, or use --source generated."
+        )
+    return "intact"
 
 
 def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> BenchmarkData:
@@ -131,9 +126,9 @@ def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> BenchmarkData:
         if len(GroupGraph.from_adjacency(adjacency, range(spec.groups)).components()) == 1:
             break
     train = np.argsort(angles)[: len(spec.train)] if spec.one_sided else np.arange(len(spec.train))
-    rows = GroupedData.from_arrays(x, y, np.repeat(np.arange(spec.groups), 2 * POINTS_PER_CLASS))
-    about = {"generator_seed": seed}
-    return _benchmark(spec, rows, adjacency, angles, train.tolist(), "generated", about)
+    domains = np.repeat(np.arange(spec.groups), 2 * POINTS_PER_CLASS)
+    arrays = {"data": x, "label": y, "domain": domains, "A": adjacency, "angle": angles}
+    return _benchmark(spec, arrays, train.tolist(), "generated", {"generator_seed": seed})
 
 
 def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
@@ -146,14 +141,10 @@ def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.
 
 
 def _benchmark(
-    spec: DGSpec,
-    rows: GroupedData,
-    adjacency: npt.NDArray[Any],
-    angles: npt.NDArray[Any],
-    train: Sequence[int],
-    source: str,
-    about: Mapping[str, Any],
+    spec: DGSpec, arrays: Mapping[str, npt.NDArray[Any]], train: Sequence[int], source: str, about: Mapping[str, Any]
 ) -> BenchmarkData:
+    """Return the benchmark of arrays as in a published file."""
+    x, y, domains, adjacency, angles = (arrays[name] for name in ("data", "label", "domain", "A", "angle"))
     graph = GroupGraph.from_adjacency(adjacency, range(spec.groups))
     # For drawing, groups are evenly spaced along the spiral, in the order of their angles.
     spaced = np.linspace(0.0, spec.arc * (1.0 - 1.0 / spec.groups), spec.groups)
@@ -163,7 +154,7 @@ def _benchmark(
     }
     return BenchmarkData(
         name=spec.name,
-        data=rows,
+        data=GroupedData.from_arrays(x.copy(), y.astype(np.int64), domains.astype(np.int64)),
         graph=GroupGraph(graph.names, graph.edges, positions=positions),
         train=tuple(sorted(train)),
         test=tuple(group for group in range(spec.groups) if group not in train),

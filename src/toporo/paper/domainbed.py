@@ -96,7 +96,6 @@ def _protocol(spec: ImageFolder) -> Protocol:
             )
             for i, domain in enumerate(spec.domains)
         ),
-        task="classification",
         model="images",
         digits=1,
         changes=_CHANGES,

@@ -94,7 +94,6 @@ class ImageFolder:
             train=tuple(domain for domain in self.domains if domain not in held_out),
             test=held_out,
             source="file",
-            task="images",
             about={"size": size},
             store=_decode(files, classes, size, progress, f"decoding {self.title}"),
         )

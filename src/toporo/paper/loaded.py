@@ -37,8 +37,6 @@ class BenchmarkData:
     train, test : groups to train on, and groups that training never sees.
     source : origin of the rows: ``"published"`` (the published data, verified by checksums), ``"file"`` (other files in
         their format) or ``"generated"``.
-    task : ``"classification"`` (targets are classes), ``"regression"`` (targets are numbers, one or several per row),
-        ``"images"`` (classes of pictures) or ``"segmentation"`` (a class per pixel).
     about : further facts for the benchmark's report and fits.
     store : the pixels, of images and of tiles.
     remarks : sentences for the terminal and the top of the report about data that is missing or cannot be used.
@@ -50,7 +48,6 @@ class BenchmarkData:
     train: tuple[Name, ...]
     test: tuple[Name, ...]
     source: str
-    task: str = "classification"
     about: Mapping[str, Any] = field(default_factory=dict)
     store: ImageStore | TileStore | None = None
     remarks: tuple[str, ...] = ()

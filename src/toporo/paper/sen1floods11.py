@@ -80,7 +80,6 @@ def load(path: Path, *, test: str = HELD_OUT, size: int = 256, progress: bool | 
         train=train,
         test=(test,),
         source="published" if complete and has_official_lists(path) else "file",
-        task="segmentation",
         about={"size": size, "chips": {"listed": len(roles), "found": len(existing)}},
         store=store,
         remarks=_remarks(len(roles), len(existing), sorted(existing.keys() - set(store.chips))),

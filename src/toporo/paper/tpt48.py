@@ -26,7 +26,7 @@ from toporo.paper import nclimdiv
 from toporo.paper.base import Benchmark, BenchmarkTable, register
 from toporo.paper.loaded import BenchmarkData, ByGroup, Predict, mean_of_groups
 from toporo.paper.methods import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod
-from toporo.paper.nclimdiv import MONTHS, STATES, YEARS
+from toporo.paper.nclimdiv import STATES, YEARS
 from toporo.paper.protocols import Metric, Protocol, Variant
 from toporo.paper.results import Results
 from toporo.paper.sections import Sections, last_metrics, of_method, section
@@ -116,7 +116,6 @@ def load(path: Path, *, split: str = "east-west", window: str = "season") -> Ben
         train=chosen.train,
         test=chosen.test,
         source="published" if digest == nclimdiv.CHECKSUM else "file",
-        task="regression",
         about={
             "window": window,
             "hops": hop_classes(chosen),
@@ -140,7 +139,7 @@ def to_table(loaded: BenchmarkData) -> BenchmarkTable:
         [state, next(years[state]), *degrees(first), *degrees(later.mean(keepdims=True))]
         for state, first, later in zip(data.ids.names, data.x, data.y, strict=True)
     )
-    header = ["state", "year", *(month.lower() for month in MONTHS[:HALF]), "rest_of_year"]
+    header = ["state", "year", "jan", "feb", "mar", "apr", "may", "jun", "rest_of_year"]
     return BenchmarkTable.from_rows(loaded, header, rows, group="state", target="rest_of_year")
 
 
