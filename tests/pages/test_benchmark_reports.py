@@ -40,8 +40,8 @@ def texts(svg: str) -> list[str]:
     ("methods", "expected"),
     [
         (("erm",), {"scores", "steps"}),
-        (("group-dro", "tro-uniform"), {"scores", "weights", "steps"}),
-        (tuple(ACCURACY), {"scores", "learned", "weights", "steps"}),
+        (("group-dro", "tro-uniform"), {"scores", "steps"}),
+        (tuple(ACCURACY), {"scores", "learned", "steps"}),
     ],
 )
 def test_sections_appear_with_the_runs_they_need(

@@ -18,7 +18,7 @@ from toporo.paper.protocols import Protocol
 from toporo.paper.results import Results
 from toporo.paper.runner import reproduce
 from toporo.paper.runs import Run
-from toporo.paper.search import evaluate_rules, hold_out_regions, make_search_runs, searched_methods
+from toporo.paper.search import evaluate_rules, hold_out_regions, prepare_search
 
 METHODS = ["erm", "vrex", "tro-physical"]
 
@@ -43,8 +43,9 @@ def values(results: Results) -> dict[tuple[str, str], list[float]]:
 
 
 def runs_of(protocol: Protocol, method: str) -> list[Run]:
+    protocol, methods = prepare_search(protocol, [method])
     folds = {"": hold_out_regions(load_dataset(protocol.benchmark, source="generated"))}
-    return make_search_runs(protocol, folds, searched_methods(protocol, [method]), seeds=1)
+    return runner.make_runs(protocol, folds, methods, seeds=1)
 
 
 def test_the_grid_is_the_papers(no_data: None) -> None:
@@ -78,7 +79,7 @@ def test_with_its_own_settings_a_method_has_the_figures_of_the_table(few: Protoc
     saw = {row.selection: row.saw for row in found.rows if row.method == "erm"}
     assert (saw["validation"], saw["regions"], saw["oracle"]) == ([], ["test adjacency"], ["test labels"])
     again = Results.read(tmp_path / "search" / "results.json", "dg15")
-    assert (again.rows, again.about) == (found.rows, found.about)
+    assert (again.rows, again.about["search"]) == (found.rows, found.about["search"])
 
 
 @pytest.mark.filterwarnings("ignore:the prior is flat")
@@ -186,7 +187,7 @@ def test_bad_input_is_a_clear_error(
 
 def test_a_search_needs_networks_on_plain_rows_and_three_training_groups(no_data: None) -> None:
     with pytest.raises(SettingError, match="pacs has none"):
-        searched_methods(BENCHMARKS["pacs"].protocol)
+        prepare_search(BENCHMARKS["pacs"].protocol)
     loaded = load_dataset("dg15", source="generated")
     with pytest.raises(DataError, match="dg15 has 2 training groups"):
         hold_out_regions(replace(loaded, train=loaded.train[:2]))

@@ -59,7 +59,7 @@ class Protocol:
     methods : names in :data:`~toporo.paper.methods.BENCH_METHODS`, in the order of the table.
     rounds, unit : length of a run, in ``"epochs"`` or ``"steps"``.
     metric, metrics : description of the figures; and the columns, of which the last one is over all test groups.
-    task : kind of target, for networks on plain rows: name in :data:`toporo.paper.fits.TARGETS`.
+    task : kind of target, for networks on plain rows: name in :data:`toporo.paper.fits.LOSSES`.
     better : whether ``"higher"`` or ``"lower"`` figures are better.
     digits : decimals of a figure.
     per_group, learning_rate, hidden, validation : rows of every group in a batch, Adam's step, widths of the network's

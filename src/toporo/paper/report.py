@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from toporo import pages
 from toporo.files import write_text
 from toporo.paper.results import Results
-from toporo.paper.runs import PROTOCOL_FIELDS_NOT_IN_KEY
 from toporo.paper.sections import any_sections
 from toporo.paper.sentences import caption, finding, headline, oracle, when
 from toporo.paper.tables import overview_table, scores_table
@@ -67,9 +65,8 @@ def _warnings(records: Sequence[Record]) -> list[str]:
 
 def _settings(results: Results) -> list[tuple[str, str]]:
     """List the settings that decide the runs: of the protocol, the variants and the methods."""
-    protocol = asdict(results.protocol)
-    settings = {k.replace("_", " "): value for k, value in protocol.items() if k not in PROTOCOL_FIELDS_NOT_IN_KEY}
+    settings = dict(results.about.get("settings", {}))
+    settings |= settings.pop("methods", {})
     settings |= {part.variant.title: part.variant.training for part in results.parts if part.variant.training}
-    settings |= {results.protocol.method(record["method"]).title: record["settings"] for record in results.records}
     texts = (json.dumps(value, default=list, ensure_ascii=False) for value in settings.values())
     return [(name, text.strip('"').replace("Infinity", "∞")) for name, text in zip(settings, texts, strict=True)]

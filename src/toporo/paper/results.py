@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from toporo.errors import DataError
+from toporo.errors import DataError, DivergedError
 from toporo.files import read_json, write_text
 from toporo.paper.base import BENCHMARKS, Benchmark
 from toporo.paper.loaded import BenchmarkData
@@ -149,6 +149,9 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
     rows = []
     for variant, method in product(protocol.variants, protocol.get_methods()):
         of_method = runs.get((variant.name, method.name), [])
+        for run in of_method:
+            if "diverged" in run:
+                raise DivergedError(f"{variant.name} {method.name} seed {run['seed']}: {run['diverged']}".strip())
         histories = [[entry["metrics"] for entry in run["history"]] for run in of_method]
         for rule in (SELECTIONS[name] for name in protocol.rules if method.trained or name == "last"):
             selected = [select(history, rule.name, protocol.better) for history in histories]

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +20,7 @@ from typing import Any, TypeAlias
 from safetensors.torch import save
 
 from toporo.checks import whole
-from toporo.errors import DataError, DivergedError, NothingToTestError, SettingError, TopoRoWarning
+from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoWarning
 from toporo.files import Claims
 from toporo.machine import cores, follow, one_thread, signals_held, tidily
 from toporo.paper.base import BENCHMARKS, ON_CPU, VisionChoices, load_dataset
@@ -30,8 +29,8 @@ from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import Results, make_rows
-from toporo.paper.runs import SCHEMA, Run, Store
-from toporo.paper.search import evaluate_rules, hold_out_regions, make_search_runs, searched_methods
+from toporo.paper.runs import PROTOCOL_FIELDS_NOT_IN_KEY, SCHEMA, Run, Store
+from toporo.paper.search import evaluate_rules, hold_out_regions, prepare_search
 from toporo.progress import logger
 from toporo.types import Record
 
@@ -95,7 +94,7 @@ def reproduce(
         )
     settled, variants = benchmark.protocol, benchmark.get_variants(variant)
     if search:
-        chosen = searched_methods(settled, methods)
+        settled, chosen = prepare_search(settled, methods)
     else:
         chosen = settled.get_methods(settled.methods if methods is None else methods)
     whole(seeds, "seeds", 1)
@@ -111,43 +110,39 @@ def reproduce(
     for remark in remarks:
         logger.warning("%s", remark)
     store = Store(Path(out))
-    do = partial(do_runs, store=store, runtime=runtime, workers=workers, progress=progress)
-    if search:
-        folds = {variant: hold_out_regions(of_variant) for variant, of_variant in loaded.items()}
-        records = do(make_search_runs(settled, folds, chosen, seeds), list(chain(*folds.values())))
-        results = evaluate_rules(Results(settled, [], about, loaded, records, store))
-    else:
-        records = do(_make_runs(settled, loaded, chosen, seeds), list(loaded.values()))
-        for record in records:
-            if "diverged" in record:
-                raise DivergedError("{variant} {method} seed {seed}: {diverged}".format_map(record).strip())
-        records += _stored_records(settled, loaded, store, {method.name for method in chosen})
-        if benchmark.networks:
-            about |= images.describe(settled, records, next(iter(loaded.values())), skipped)
-        results = Results(settled, make_rows(settled, records), about, loaded, records, store)
+    folds = {name: hold_out_regions(part) if search else (part,) for name, part in loaded.items()}
+    runs = make_runs(settled, folds, chosen, seeds)
+    records = do_runs(runs, list(chain(*folds.values())), store, runtime=runtime, workers=workers, progress=progress)
+    if not search:
+        records += _stored_records(settled, folds, store, {method.name for method in chosen})
+    if benchmark.networks:
+        about |= images.describe(settled, records, next(iter(loaded.values())), skipped)
+    settings = {key: value for key, value in asdict(settled).items() if key not in PROTOCOL_FIELDS_NOT_IN_KEY}
+    about["settings"] = {**settings, "methods": {record["method"]: record["settings"] for record in records}}
+    results = Results(settled, [], about, loaded, records, store)
+    results = evaluate_rules(results) if search else replace(results, rows=make_rows(settled, records))
     results.write(Path(out, "results.json"))
     return results
 
 
-def _make_runs(
-    settled: Protocol, loaded: Mapping[str, BenchmarkData], methods: Iterable[BenchMethod], seeds: int
+def make_runs(
+    protocol: Protocol, folds: Mapping[str, Sequence[BenchmarkData]], methods: Iterable[BenchMethod], seeds: int
 ) -> list[Run]:
-    """Return a run for every variant, method and seed."""
+    """Return a run for every variant, fold of its data, method and seed; fold 0 has the benchmark's own test groups."""
     return [
-        Run(settled.for_variant(variant), method, seed, loaded[variant.name].fingerprint, variant.name)
-        for variant in settled.variants
-        if variant.name in loaded
+        Run(protocol.for_variant(variant), method, seed, data.fingerprint, variant.name, fold)
+        for variant in protocol.variants
+        for fold, data in enumerate(folds.get(variant.name, ()))
         for method in methods
         for seed in range(seeds if method.seeded else 1)
     ]
 
 
 def _stored_records(
-    settled: Protocol, loaded: Mapping[str, BenchmarkData], store: Store, excluded: Set[str]
+    protocol: Protocol, folds: Mapping[str, Sequence[BenchmarkData]], store: Store, excluded: Set[str]
 ) -> Iterator[Record]:
     """Yield stored records of other methods with the same settings and data, from seed 0 on."""
-    others = [method for method in settled.get_methods() if method.name not in excluded]
-    for run in _make_runs(settled, loaded, others, 1):
+    for run in make_runs(protocol, folds, [m for m in protocol.get_methods() if m.name not in excluded], 1):
         while (record := store.read(run.key)) is not None and record["history"]:
             yield record
             if not run.method.seeded:

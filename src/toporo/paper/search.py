@@ -7,7 +7,7 @@ regions of training groups held out, as far from the others as the test groups a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol
 from toporo.paper.results import Results, Row, SelectionRule, make_row
-from toporo.paper.runs import Run
 from toporo.types import Record
 
 #: Largest number of regions held out, and evaluations of a run.
@@ -42,21 +41,37 @@ LABEL_FREE = ("validation", "regions")
 # ---------------------------------------------------------------------- runs
 
 
-def searched_methods(protocol: Protocol, names: Iterable[str] | None = None) -> list[BenchMethod]:
-    """Return methods by name; by default those of the protocol's table that have a grid, except λ = 0."""
+def prepare_search(protocol: Protocol, names: Iterable[str] | None = None) -> tuple[Protocol, list[BenchMethod]]:
+    """Return the protocol with as many evaluations as a search makes, and methods with every setting of their grids.
+
+    A method's own settings are the first. By default methods are those of the table that have a grid, except λ = 0.
+    """
     if protocol.unit != "epochs" or protocol.model != "mlp":
         raise SettingError(f"--search is for networks on plain rows; {protocol.benchmark} has none.")
+    methods = protocol.get_methods(protocol.methods if names is None else names)
     if names is None:
-        methods = protocol.get_methods(protocol.methods)
-        return [m for m in methods if m.grid is not None and m.settings.get("penalty") != 0.0]
-    methods = protocol.get_methods(names)
+        methods = [m for m in methods if m.grid is not None and m.settings.get("penalty") != 0.0]
     without = [method.name for method in methods if method.grid is None]
     if without:
         able = [method.name for method in protocol.get_methods() if method.grid is not None]
         raise SettingError(
             f"{', '.join(without)} cannot be searched, without a grid of settings; expected some of {', '.join(able)}."
         )
-    return methods
+    variants = []
+    for variant in protocol.variants:
+        every = max(1, protocol.for_variant(variant).rounds // EVALUATIONS)
+        variants.append(replace(variant, training={**variant.training, "evaluate_every": every}))
+    return replace(protocol, variants=tuple(variants)), [tried for method in methods for tried in _try_grid(method)]
+
+
+def _try_grid(method: BenchMethod) -> list[BenchMethod]:
+    """Return the method with its own settings, then with those of its grid on top of them, each once."""
+    grid, tried = method.grid or {}, [method]
+    for values in itertools.product(*grid.values()):
+        changed = replace(method, settings={**method.settings, **dict(zip(grid, values, strict=True))})
+        if changed not in tried:
+            tried.append(changed)
+    return tried
 
 
 def hold_out_regions(loaded: BenchmarkData) -> tuple[BenchmarkData, ...]:
@@ -71,32 +86,6 @@ def hold_out_regions(loaded: BenchmarkData) -> tuple[BenchmarkData, ...]:
     kept = [tuple(name for name in loaded.train if name not in region) for region in regions]
     folds = (replace(loaded, data=rows, train=k, test=region) for k, region in zip(kept, regions, strict=True))
     return (loaded, *folds)
-
-
-def make_search_runs(
-    protocol: Protocol, folds: Mapping[str, Sequence[BenchmarkData]], methods: Sequence[BenchMethod], seeds: int
-) -> list[Run]:
-    """Return a run for every variant, fold of :func:`hold_out_regions`, method, seed and setting."""
-    of_variants = [protocol.for_variant(variant) for variant in protocol.variants if variant.name in folds]
-    cases = [(one, one.variants[0].name, max(1, one.rounds // EVALUATIONS)) for one in of_variants]
-    return [
-        Run(replace(one, evaluate_every=every), tried, seed, data.fingerprint, variant, fold)
-        for one, variant, every in cases
-        for fold, data in enumerate(folds[variant])
-        for method in methods
-        for seed in range(seeds)
-        for tried in _try_settings(method)
-    ]
-
-
-def _try_settings(method: BenchMethod) -> list[BenchMethod]:
-    """Return the method with its own settings, then with those of its grid on top of them, each once."""
-    grid, tried = method.grid or {}, [method]
-    for values in itertools.product(*grid.values()):
-        changed = replace(method, settings={**method.settings, **dict(zip(grid, values, strict=True))})
-        if changed not in tried:
-            tried.append(changed)
-    return tried
 
 
 # ---------------------------------------------------------------------- results

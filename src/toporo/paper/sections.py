@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo import pages
-from toporo.groups import name_from_json
 from toporo.paper.loaded import ByGroup
 from toporo.paper.methods import WORST_CASE, BenchMethod
 from toporo.paper.protocols import Metric
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
     from toporo.pages import Table
 
-#: Groups whose lines can be told apart in a panel.
-MOST_LINES = 16
 Sections: TypeAlias = "list[pages.Section]"
 
 
@@ -53,10 +50,6 @@ def last_metrics(runs: Sequence[Record], key: str) -> ByGroup:
     from toporo.training import RoundRecord  # torch takes seconds that loading a data set need not wait for
 
     return _mean_by_group([RoundRecord.from_dict(run["history"][-1]).metrics[key] for run in runs])
-
-
-def _weights(entry: Record) -> ByGroup:
-    return {name_from_json(name): weight for name, weight in entry["weights"]}
 
 
 def _metrics(run: Record) -> list[dict[str, Any]]:
@@ -153,27 +146,6 @@ def learned_section(part: Results) -> Sections:
     return section(part, "learned", f"The topology of the training {what}s", text, figure, table)
 
 
-def weights_section(part: Results) -> Sections:
-    """Show the weights over training of all methods whose weights move, in the run with the lowest seed."""
-    first, moment = lowest_seeds(part.records), part.protocol.moment
-    histories = {m.title: first[m.name]["history"] for m in part.protocol.main_methods if m.trained and m.name in first}
-    weights = {title: [_weights(entry) for entry in history] for title, history in histories.items()}
-    lines = {
-        title: [pages.charts.Line([weights[name] for weights in moving], str(name)) for name in moving[0]]
-        for title, moving in weights.items()
-        if any(entry != moving[0] for entry in moving)
-    }
-    if not lines or len(part.loaded.train) > MOST_LINES:
-        return []
-    at = [entry["round"] for entry in next(iter(histories.values()))]
-    text = (
-        f"Weight of each training {part.benchmark.group} in the run with the lowest seed. Without a prior the weights "
-        "follow the losses; with one they stay closer to it for larger λ."
-    )
-    figure = pages.charts.line_chart(at, lines, moment, shared=True, title="weight q of group")
-    return section(part, "weights", "Group weights over training", text, figure)
-
-
 def curves_section(part: Results) -> Sections:
     """Show the metric over the rounds in validation and test; errors on a logarithmic axis."""
     protocol, log = part.protocol, part.protocol.better == "lower"
@@ -226,5 +198,5 @@ def penalty_section(part: Results) -> Sections:
 
 def any_sections(part: Results) -> Sections:
     """Return the figures that suit any benchmark."""
-    shown = scores_section, topology_section, learned_section, weights_section, curves_section, penalty_section
+    shown = scores_section, topology_section, learned_section, curves_section, penalty_section
     return [section for make in shown for section in make(part)]
