@@ -49,10 +49,11 @@ def write_chips(root: Path, chips: int = 6, side: int = 64) -> None:
             image[:, :2] = np.nan  # no measurement at the edge
             label = np.where(row > 0.9, -1, river).astype(np.int16)  # clouds: nobody could label this part
             chip = f"{event}_{number}"
-            for kind, pixels in (("S1Hand", image), ("LabelHand", label)):
+            for kind, pixels, planes in (("S1Hand", image, "separate"), ("LabelHand", label, None)):
                 path = folder / kind / f"{chip}_{kind}.tif"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                tifffile.imwrite(path, pixels, compression="lzw", photometric="minisblack", metadata=None)
+                how = {"compression": "lzw", "photometric": "minisblack", "metadata": None}
+                tifffile.imwrite(path, pixels, planarconfig=planes, **how)
             names["bolivia" if event == TEST else "valid" if number == 0 else "train"].append(chip)
     lists = root / "splits" / "flood_handlabeled"
     lists.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 class Publisher:
     """Files by name, and how requests for each of them go.
 
-    Ways: ``ok``; ``silent`` (never answer); a number (that status); ``to URL`` (redirect).
+    Ways: ``ok``; ``silent`` (never answer); a number (that status).
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -58,11 +58,6 @@ def serving(publisher: Publisher) -> Iterator[Publisher]:
 def answer(handler: BaseHTTPRequestHandler, publisher: Publisher, name: str, way: str) -> None:
     if way == "silent":
         publisher.over.wait(30)
-        return
-    if way.startswith("to "):
-        handler.send_response(302)
-        handler.send_header("Location", way[3:])
-        handler.end_headers()
         return
     if way.isdigit() or name not in publisher.files:
         handler.send_error(int(way) if way.isdigit() else 404)

@@ -42,7 +42,6 @@ def test_a_file_is_downloaded(publisher: Publisher) -> None:
     [
         ("404", 2**24, "the server answered 404 Not Found"),
         ("silent", 2**24, "no connection (timed out)"),
-        ("to file:///etc/hostname", 2**24, "the server answered 302"),
         ("ok", 100, "the server sends more than the 100 bytes"),
     ],
 )
