@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +64,10 @@ def choose_configuration(
     rule : ``"regions"`` of training groups are held out, or rows of every group (``"in-distribution"``).
     ridge : as in :func:`~toporo.robust.linear.path`.
     """
-    folds = list(RULES[rule](rows, graph))
+    if rule == "regions":
+        folds = [Split(_without(rows, region), rows.select(region)) for region in regions(graph, rows.groups.names)]
+    else:
+        folds = [rows.split(SET_ASIDE, seed) for seed in range(SPLITS)]
     if not folds:
         raise DataError(f"{len(rows.groups)} training groups are too few to leave regions of them out.")
     scores = dict.fromkeys(((measure, penalty) for measure in PRIORS for penalty in PENALTIES), 0.0)
@@ -90,7 +93,8 @@ def _prior(measure: str, graph: GroupGraph, kept: Sequence[Name], ahead: Sequenc
         return make_prior(inner, kept, ahead, measure=measure, normalization="sum", cautious=False)
 
 
-# ---------------------------------------------------------------- folds
+def _without(rows: GroupedData, names: Sequence[Name]) -> GroupedData:
+    return rows.select([name for name in rows.groups.names if name not in names])
 
 
 def grow_region(graph: GroupGraph, around: Name, size: int) -> tuple[Name, ...]:
@@ -111,21 +115,3 @@ def regions(graph: GroupGraph, names: Sequence[Name]) -> Iterator[tuple[Name, ..
             region = grow_region(inner, name, size)
             if len(region) == size:  # a piece of the graph may be smaller
                 yield region
-
-
-def _leave_regions(rows: GroupedData, graph: GroupGraph) -> Iterator[Split]:
-    train = rows.groups.names
-    for region in regions(graph, train):
-        yield Split(rows.select([name for name in train if name not in region]), rows.select(region))
-
-
-def _leave_rows(rows: GroupedData, _graph: GroupGraph) -> Iterator[Split]:
-    for seed in range(SPLITS):
-        yield rows.split(SET_ASIDE, seed)
-
-
-#: Rules by name: each yields folds of the training rows.
-RULES: dict[str, Callable[[GroupedData, GroupGraph], Iterator[Split]]] = {
-    "regions": _leave_regions,
-    "in-distribution": _leave_rows,
-}

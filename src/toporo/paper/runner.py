@@ -42,10 +42,6 @@ Done: TypeAlias = tuple[Record, bytes]
 LOOK_EVERY = 0.5
 
 
-def quiet(*_: object) -> None:
-    """Show nothing: the default for progress."""
-
-
 def reproduce(
     name: str,
     out: str | os.PathLike[str],
@@ -58,7 +54,7 @@ def reproduce(
     data: str | os.PathLike[str] | None = None,
     source: str = "auto",
     workers: int | None = 1,
-    progress: Progress = quiet,
+    progress: Progress = lambda *_: None,
     vision: VisionChoices | None = None,
 ) -> Results:
     """Run one of the paper's tables, or search over the settings of its methods, and write ``out/results.json``.
@@ -212,7 +208,7 @@ def do_runs(
     *,
     runtime: VisionChoices = ON_CPU,
     workers: int = 1,
-    progress: Progress = quiet,
+    progress: Progress = lambda *_: None,
 ) -> list[Record]:
     """Do the runs that are not stored yet, and return the records of all.
 

@@ -102,19 +102,28 @@ class Store:
     def read(self, key: str) -> Record | None:
         """Return the record of a run if it is done."""
         path, model = self.path(key, "json"), self.path(key, "safetensors")
-        record = read_sealed(path)
-        if record is None or not model.is_file():
+        try:
+            record, digest = read_json(path), sha256(model)
+        except FileNotFoundError:
             return None
-        if (record.get("key"), record.pop("model", None)) != (key, sha256(model)):
-            warn(f"{path} and {model.name} are not the files that their run wrote: the run is repeated.")
+        except DataError as error:
+            warn(f"{error} Its run is repeated.")
             return None
-        return record
+        if (
+            isinstance(record, dict)
+            and record.pop("checksum", None) == _checksum(record)
+            and (record["key"], record.pop("model")) == (key, digest)
+        ):
+            return record
+        warn(f"{path} or {model.name} is damaged: they do not match their checksums. Their run is repeated.")
+        return None
 
     def write(self, record: Record, model: bytes) -> None:
         """Store the record and the model of a run, and delete its checkpoints."""
         key = record["key"]
         write_whole(self.path(key, "safetensors"), lambda stream: stream.write(model))
-        write_sealed(self.path(key, "json"), {**record, "model": hashlib.sha256(model).hexdigest()})
+        sealed = json.loads(json.dumps({**record, "model": hashlib.sha256(model).hexdigest()}))
+        write_text(self.path(key, "json"), json.dumps({**sealed, "checksum": _checksum(sealed)}))
         for path in self.folder.glob(f"{key}.*.checkpoint"):
             path.unlink(missing_ok=True)
 
@@ -125,30 +134,6 @@ class Store:
             return load(path.read_bytes())
         except (FileNotFoundError, SafetensorError) as error:
             raise DataError(f"{path} has no model of {key} ({error}): run it again.") from None
-
-
-# ---------------------------------------------------------------------- files with a checksum
-
-
-def write_sealed(path: Path, content: Record) -> None:
-    """Write JSON with a checksum of its content."""
-    plain = json.loads(json.dumps(content))
-    write_text(path, json.dumps({**plain, "checksum": _checksum(plain)}))
-
-
-def read_sealed(path: Path) -> dict[str, Any] | None:
-    """Read a file of :func:`write_sealed`; None if there is none or, with a warning, if it is damaged."""
-    try:
-        content = read_json(path)
-    except FileNotFoundError:
-        return None
-    except DataError as error:
-        warn(f"{error} Its run is repeated.")
-        return None
-    if not isinstance(content, dict) or content.pop("checksum", None) != _checksum(content):
-        warn(f"{path} is damaged: its checksum does not match its content. Its run is repeated.")
-        return None
-    return content
 
 
 def _checksum(content: Record) -> str:
