@@ -81,7 +81,7 @@ def reproduce(
     out: Annotated[
         Path | None,
         option(
-            "Folder for results. The table keeps other methods that were run there with the same settings and data.",
+            "Folder for results. Runs that it holds with the same settings and data are not repeated.",
             _OUTPUT,
             "--out",
             "-o",

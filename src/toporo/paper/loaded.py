@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from toporo.data import GroupedData, ImageStore, Split, TileStore
-from toporo.errors import DataError, DatasetNotFoundError, TopoRoWarning
+from toporo.errors import DatasetNotFoundError, TopoRoWarning
 from toporo.topology import GroupGraph, Prior
 from toporo.types import Array, Name
 
@@ -87,10 +87,8 @@ def mse_by_group(predictions: Any, data: GroupedData) -> ByGroup:
     predictions : in the order of the data's rows and in the unit of its targets.
     data : the rows with their targets and groups.
     """
-    given = np.asarray(predictions, dtype=np.float64)
-    if given.shape != data.y.shape:
-        raise DataError(f"the predictions have shape {given.shape}, the targets {data.y.shape}: they must agree.")
-    return mean_by_group(((given - data.y) ** 2).reshape(len(data), -1).sum(axis=1), data)
+    errors = np.asarray(predictions, dtype=np.float64) - data.y
+    return mean_by_group((errors**2).reshape(len(data), -1).sum(axis=1), data)
 
 
 def mean_of_groups(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:  # noqa: ARG001  # summaries share it

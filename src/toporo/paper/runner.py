@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -59,11 +59,9 @@ def reproduce(
 ) -> Results:
     """Run one of the paper's tables, or search over the settings of its methods, and write ``out/results.json``.
 
-    The table has the methods asked for and all others with stored runs in ``out`` that have the same protocol,
-    settings and data: a method can be added to a table without repeating the others.
-
     Every run is stored under ``out/runs`` when it ends and checkpointed before, so the same call after an interruption
-    continues and gives the same figures. Runs with damaged files are repeated, with a warning.
+    continues and gives the same figures, and a method can be added to a table without repeating the others. Runs with
+    damaged files are repeated, with a warning.
 
     Parameters
     ----------
@@ -109,8 +107,6 @@ def reproduce(
     folds = {name: hold_out_regions(part) if search else (part,) for name, part in loaded.items()}
     runs = make_runs(settled, folds, chosen, seeds)
     records = do_runs(runs, list(chain(*folds.values())), store, runtime=runtime, workers=workers, progress=progress)
-    if not search:
-        records += _stored_records(settled, folds, store, {method.name for method in chosen})
     if benchmark.networks:
         about |= images.describe(settled, records, next(iter(loaded.values())), skipped)
     settings = {key: value for key, value in asdict(settled).items() if key not in PROTOCOL_FIELDS_NOT_IN_KEY}
@@ -132,18 +128,6 @@ def make_runs(
         for method in methods
         for seed in range(seeds if method.seeded else 1)
     ]
-
-
-def _stored_records(
-    protocol: Protocol, folds: Mapping[str, Sequence[BenchmarkData]], store: Store, excluded: Set[str]
-) -> Iterator[Record]:
-    """Yield stored records of other methods with the same settings and data, from seed 0 on."""
-    for run in make_runs(protocol, folds, [m for m in protocol.get_methods() if m.name not in excluded], 1):
-        while (record := store.read(run.key)) is not None and record["history"]:
-            yield record
-            if not run.method.seeded:
-                break
-            run = replace(run, seed=run.seed + 1)
 
 
 def _load(

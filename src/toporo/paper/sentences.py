@@ -42,8 +42,7 @@ def _over_seeds(part: Results) -> str:
 
 def overview_caption(protocol: Protocol) -> str:
     """Say what the figures of all variants side by side are."""
-    rule = SELECTIONS[protocol.headline].titled(protocol.unit)
-    return f"{protocol.title}, all variants: {protocol.metric}, over all test groups, {rule}."
+    return f"{protocol.title}, all variants: {protocol.metric}, over all test groups, {when(protocol)}."
 
 
 def oracle(protocol: Protocol) -> str:
@@ -53,12 +52,7 @@ def oracle(protocol: Protocol) -> str:
 
 def when(protocol: Protocol) -> str:
     """Say at which evaluation of a run its figures were measured."""
-    words = {
-        "last": "after the last {}",
-        "validation": "at the {} that validation chose",
-        "averaged": "with averaged weights",
-    }
-    return words[protocol.headline].format(protocol.moment)
+    return SELECTIONS[protocol.headline].titled(protocol.unit)
 
 
 # ---------------------------------------------------------------------- the headline
