@@ -160,7 +160,5 @@ def reproduce(
     written = [f"results: {folder / 'results.json'}"]
     if not search:
         written.append(f"report:  {write_report(results, folder)}")
-    for name, why in results.about.get("skipped", {}).items():
-        say(f"toporo: not run: {name}. {why}", err=True)
     print_results(results, style)
     say("\n".join(written), err=flags.json or as_markdown)

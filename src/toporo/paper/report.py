@@ -34,7 +34,6 @@ def write_report(results: Results, out: Path) -> Path:
     ]
     for section in (section for chapter in chapters for section in chapter["sections"]):
         write_text(out / "figures" / f"{section.name}.svg", section.svg)
-    skipped = [f"Not run: {name}. {why}" for name, why in results.about.get("skipped", {}).items()]
     page = pages.render.render(
         "benchmark.html",
         title=f"{protocol.title}: topology-aware robust optimisation",
@@ -46,7 +45,7 @@ def write_report(results: Results, out: Path) -> Path:
         several=bool(protocol.variants[0].name),
         overview=overview_table(results) if len(chapters) > 1 else None,
         chapters=chapters,
-        notes=[*protocol.notes, *skipped, *_warnings(results.records)],
+        notes=[*protocol.notes, *_warnings(results.records)],
         settings=_settings(results),
     )
     path = out / "report.html"

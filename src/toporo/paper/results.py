@@ -293,8 +293,7 @@ class About(Struct, frozen=True):
 
     protocol: str = "fair"
     settings: Rounds = Rounds()
-    skipped: dict[str, str] = {}  # msgspec copies it
-    remarks: list[str] = []
+    remarks: list[str] = []  # msgspec copies it
 
 
 class ResultsFile(Struct):

@@ -95,22 +95,20 @@ def reproduce(
     workers = cores() if workers is None else whole(workers, "jobs", 1)
     if Path(out).exists() and not Path(out).is_dir():
         raise DataError(f"{out} is a file: give a folder for the results.")
-    loaded, skipped = _load(name, variants, data, source)
+    loaded, remarks = _load(name, variants, data, source)
     for part in loaded.values():
         benchmark.split(part, 0, settled.validation)  # too few rows are an error before the first run
-    about: dict[str, Any] = {} if protocol == BENCHMARKS[name].protocol.name else {"protocol": protocol}
-    if remarks := list(dict.fromkeys(remark for part in loaded.values() for remark in part.remarks)):
-        about["remarks"] = remarks
     for remark in remarks:
         logger.warning("%s", remark)
     store = Store(Path(out))
     folds = {name: hold_out_regions(part) if search else (part,) for name, part in loaded.items()}
     runs = make_runs(settled, folds, chosen, seeds)
     records = do_runs(runs, list(chain(*folds.values())), store, runtime=runtime, workers=workers, progress=progress)
-    if benchmark.networks:
-        about |= images.describe(settled, records, next(iter(loaded.values())), skipped)
     settings = {key: value for key, value in asdict(settled).items() if key not in PROTOCOL_FIELDS_NOT_IN_KEY}
-    about["settings"] = {**settings, "methods": {record["method"]: record["settings"] for record in records}}
+    settings["methods"] = {record["method"]: record["settings"] for record in records}
+    about = {"protocol": protocol, "remarks": remarks, "settings": settings}
+    if benchmark.networks:
+        about |= images.describe(settled, records, next(iter(loaded.values())))
     results = Results(settled, [], about, loaded, records, store)
     results = evaluate_rules(results) if search else replace(results, rows=make_rows(settled, records))
     results.write(Path(out, "results.json"))
@@ -132,20 +130,19 @@ def make_runs(
 
 def _load(
     name: str, variants: Sequence[Variant], data: str | os.PathLike[str] | None, source: str
-) -> tuple[dict[str, BenchmarkData], dict[str, str]]:
-    """Return the data of every variant, and the reasons why some have none if others have some."""
+) -> tuple[dict[str, BenchmarkData], list[str]]:
+    """Return the data of the variants that have some, and remarks about what is missing."""
     loaded: dict[str, BenchmarkData] = {}
-    skipped: dict[str, str] = {}
+    remarks: list[str] = []
     for variant in variants:
         try:
             loaded[variant.name] = load_dataset(name, data, source=source, **variant.options)
         except NothingToTestError as error:
-            if len(variants) == 1:
-                raise
-            skipped[variant.name] = str(error)
+            remarks.append(f"Not run: {variant.name}. {error}")
     if not loaded:
-        raise DataError("; ".join(skipped.values()))
-    return loaded, skipped
+        raise DataError(" ".join(remarks))
+    remarks += (remark for part in loaded.values() for remark in part.remarks)
+    return loaded, list(dict.fromkeys(remarks))
 
 
 # ---------------------------------------------------------------------- one run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,9 +56,7 @@ def settle(benchmark: Benchmark, choices: VisionChoices) -> tuple[Benchmark, Vis
     return replace(benchmark, protocol=settled), replace(choices, device=device)
 
 
-def describe(
-    protocol: Protocol, records: Sequence[Record], loaded: BenchmarkData, skipped: Mapping[str, str]
-) -> dict[str, Any]:
+def describe(protocol: Protocol, records: Sequence[Record], loaded: BenchmarkData) -> dict[str, Any]:
     """Return hardware, time and data of a finished table."""
     timings = [record["timing"] for record in records]
     seconds, speeds = ([timing[key] for timing in timings] for key in ("seconds", "images_per_second"))
@@ -70,7 +68,6 @@ def describe(
         "seconds_a_run": round(float(np.median(seconds)), 2),
         "images_per_second": round(float(np.median(speeds)), 1),
         "data": {**loaded.about, "source": loaded.source, "rows": len(loaded.data)},
-        "skipped": dict(skipped),
         "priors": learned_priors(protocol, records),
     }
 
