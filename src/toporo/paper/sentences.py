@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from toporo.pages import Verdict
 from toporo.paper.base import SOURCES
@@ -61,49 +60,40 @@ def when(protocol: Protocol) -> str:
 CONTROL = "the best method with only the topology or only the worst case"
 
 
-class Contest(NamedTuple):
-    """The best rows of a variant: of TRO with a topology, of ERM, of methods with only one of the two, and of all."""
-
-    tro: Row
-    erm: Row
-    control: Row | None
-    best: Row
-
-    @classmethod
-    def of(cls, part: Results) -> Contest | None:
-        """Find the rows; None if TRO or ERM has none."""
-        protocol, best = part.protocol, dict[str, Row]()
-        rows = [row for row in part.headlines().values() if math.isfinite(row.mean)]
-        for row in sorted(rows, key=lambda row: -protocol.sign * row.mean):
-            method = protocol.method(row.method)
-            if method.baseline:
-                best.setdefault("erm", row)
-            elif method.uses == TRO_USES and not method.control:
-                best.setdefault("tro", row)
-            elif len(method.uses) == 1:
-                best.setdefault("control", row)
-            best.setdefault("best", row)
-        return cls(best["tro"], best["erm"], best.get("control"), best["best"]) if {"tro", "erm"} <= set(best) else None
+def best_rows(part: Results) -> dict[str, Row]:
+    """Return the best rows of a variant: of TRO with a topology, of ERM, of methods with one of the two, and of all."""
+    protocol, best = part.protocol, dict[str, Row]()
+    rows = [row for row in part.headlines().values() if math.isfinite(row.mean)]
+    for row in sorted(rows, key=lambda row: -protocol.sign * row.mean):
+        method = protocol.method(row.method)
+        if method.baseline:
+            best.setdefault("erm", row)
+        elif method.uses == TRO_USES and not method.control:
+            best.setdefault("tro", row)
+        elif len(method.uses) == 1:
+            best.setdefault("control", row)
+        best.setdefault("all", row)
+    return best
 
 
 def finding(part: Results) -> str:
     """Compare the best TRO of a variant with ERM and with the best control; empty without TRO or ERM."""
-    protocol, contest = part.protocol, Contest.of(part)
-    if contest is None:
+    protocol, best = part.protocol, best_rows(part)
+    if not {"tro", "erm"} <= set(best):
         return ""
 
     def named(row: Row) -> str:
         return f"{protocol.method(row.method).title} ({row.mean:.{protocol.digits}f})"
 
     def compared(other: Row) -> str:
-        gap = f"{abs(contest.tro.mean - other.mean):.{protocol.digits}f}{' points' if '%' in protocol.metric else ''}"
+        gap = f"{abs(best['tro'].mean - other.mean):.{protocol.digits}f}{' points' if '%' in protocol.metric else ''}"
         words = ("within the spread over seeds of", f"{gap} better than", f"{gap} worse than")
-        return f"{words[_sign(protocol, contest.tro, other)]} {named(other)}"
+        return f"{words[_sign(protocol, best['tro'], other)]} {named(other)}"
 
-    text = f"{named(contest.tro)} is {compared(contest.erm)}"
-    text += f" and {compared(contest.control)}, {CONTROL}." if contest.control else f"; {CONTROL} was not run."
-    others = contest.best not in contest[:-1]
-    return f"{text} The best of all methods is {named(contest.best)}." if others else text
+    text = f"{named(best['tro'])} is {compared(best['erm'])}"
+    text += f" and {compared(best['control'])}, {CONTROL}." if "control" in best else f"; {CONTROL} was not run."
+    last = best.pop("all")
+    return text if last in best.values() else f"{text} The best of all methods is {named(last)}."
 
 
 def _sign(protocol: Protocol, row: Row, other: Row) -> int:
@@ -114,16 +104,16 @@ def _sign(protocol: Protocol, row: Row, other: Row) -> int:
 
 def headline(results: Results) -> Verdict:
     """Compare TRO with ERM and with the best control; as counts if there are variants."""
-    protocol, contests = results.protocol, [c for part in results.parts if (c := Contest.of(part)) is not None]
-    if not contests:
+    findings = [text for part in results.parts if (text := finding(part))]
+    if not findings:
         return Verdict("There is nothing to compare yet: it takes TRO with a topology, and ERM.")
-    against_erm = [_sign(protocol, c.tro, c.erm) for c in contests]
-    against_control = [_sign(protocol, c.tro, c.control) for c in contests if c.control]
-    tone = "good" if min(against_erm + against_control) > 0 else "bad" if max(against_erm) < 0 else ""
-    if len(contests) == 1:
-        return Verdict("".join(finding(part) for part in results.parts), tone)
-    counts = [
-        f"better than {title} in {signs.count(1)} of {len(signs)} and worse in {signs.count(-1)}"
-        for title, signs in (("ERM", against_erm), (CONTROL, against_control))
-    ]
+    bests = [best for part in results.parts if {"tro", "erm"} <= set(best := best_rows(part))]
+    signs = {
+        title: [_sign(results.protocol, best["tro"], best[kind]) for best in bests if kind in best]
+        for kind, title in (("erm", "ERM"), ("control", CONTROL))
+    }
+    tone = "good" if min(map(min, filter(None, signs.values()))) > 0 else "bad" if max(signs["ERM"]) < 0 else ""
+    if len(findings) == 1:
+        return Verdict(findings[0], tone)
+    counts = [f"better than {t} in {of.count(1)} of {len(of)} and worse in {of.count(-1)}" for t, of in signs.items()]
     return Verdict(f"The best TRO of each variant is {', '.join(counts)}.", tone)
