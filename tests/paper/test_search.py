@@ -19,6 +19,7 @@ from toporo.paper.results import Results
 from toporo.paper.runner import reproduce
 from toporo.paper.runs import Run
 from toporo.paper.search import evaluate_rules, hold_out_regions, prepare_search
+from toporo.paper.tables import print_results
 
 METHODS = ["erm", "vrex", "tro-physical"]
 
@@ -80,6 +81,8 @@ def test_with_its_own_settings_a_method_has_the_figures_of_the_table(few: Protoc
     assert (saw["validation"], saw["regions"], saw["oracle"]) == ([], ["test adjacency"], ["test labels"])
     again = Results.read(tmp_path / "search" / "results.json", "dg15")
     assert (again.rows, again.about["search"]) == (found.rows, found.about["search"])
+    with pytest.raises(DataError, match=r"incomplete, without .*'erm', 'own'"):
+        print_results(replace(again, rows=again.rows[1:]))
 
 
 @pytest.mark.filterwarnings("ignore:the prior is flat")

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import sem
 from scipy.stats import t as student
 
+from toporo.errors import DataError
 from toporo.pages import Cell, Table
 from toporo.paper.base import listed_benchmarks
 from toporo.paper.protocols import Protocol, Variant
@@ -105,20 +106,23 @@ def search_table(part: Results) -> Table:
     """Return a variant's search: figure and mean regret of every rule, and how well rules rank settings."""
     rows, digits = {(row.method, row.selection): row for row in part.rows}, part.protocol.digits
     rules = [rule.name for rule in RULES]
+    too = [f"{rule}{EPOCH_TOO}" for rule in rules[1:]]
 
-    def cells(method: str, rules: Sequence[str], suffix: str = "") -> list[str]:
-        chosen, best = [rows[method, rule + suffix] for rule in rules], rows[method, f"oracle{suffix}"].per_seed
-        *others, last = [mean_sd(row.mean, row.sd, digits) for row in chosen]
-        regrets = [np.abs(np.subtract(best, row.per_seed)).mean() for row in chosen]
-        return [*(f"{text} ({regret:.{digits}f})" for text, regret in zip(others, regrets, strict=False)), last]
+    def cells(method: str, rules: Sequence[str]) -> list[str]:
+        *others, best = [rows[method, rule] for rule in rules]
+        shown = [f"{mean_sd(r.mean, r.sd, digits)} ({abs(best.mean - r.mean):.{digits}f})" for r in others]
+        return [*shown, mean_sd(best.mean, best.sd, digits)]
 
     lines = []
-    for name, tried in part.tried[part.variant.name].items():
-        ranks = [NONE if tried.ranks[rule] is None else f"{tried.ranks[rule]:.2f}" for rule in LABEL_FREE]
-        figures = [*cells(name, rules), *ranks, *cells(name, rules[1:], EPOCH_TOO)]
-        lines.append((part.protocol.method(name).title, str(len(tried.settings)), *figures))
-    titles = (*rules, *(f"rank by {rule}" for rule in LABEL_FREE), *(f"{rule}{EPOCH_TOO}" for rule in rules[1:]))
-    return Table((METHOD, "settings", *titles), tuple(lines), (METHOD,))
+    try:
+        for name, tried in part.tried[part.variant.name].items():
+            ranks = [NONE if (rank := tried.ranks[rule]) is None else f"{rank:.2f}" for rule in LABEL_FREE]
+            title, count = part.protocol.method(name).title, str(len(tried.settings))
+            lines.append((title, count, *cells(name, rules), *ranks, *cells(name, too)))
+    except KeyError as missing:
+        raise DataError(f"the results of the search are incomplete, without {missing}: run it again.") from None
+    titles = (METHOD, "settings", *rules, *(f"rank by {rule}" for rule in LABEL_FREE), *too)
+    return Table(titles, tuple(lines), (METHOD,))
 
 
 def _column(protocol: Protocol, rows: Sequence[Row]) -> dict[str, str]:
