@@ -159,7 +159,7 @@ def curves_section(part: Results) -> Sections:
     lines: dict[str, list[pages.charts.Line]] = {label: [] for label in panels}
     for (label, key), (method, records) in product(panels.items(), runs.items()):
         values = protocol.whole.scale * _floats([[metrics.get(key) for metrics in _metrics(run)] for run in records])
-        lines[label].append(pages.charts.Line.over_seeds(values, method, styles[method], log=log))
+        lines[label].append(pages.charts.Line.over_seeds(values, method, styles[method]))
     figure = pages.charts.line_chart(at, lines, protocol.moment, log="y" * log)
     text = (
         "Mean over seeds, shaded ± 1 sd. Where the test gets worse while validation gets better, validation on "
