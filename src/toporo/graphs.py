@@ -49,8 +49,7 @@ def as_graph(given: Any) -> GroupGraph:
           of its own, with its name alone or with an empty second cell. In text files all names are text, and the first
           line is taken for a header if it reads like one (``source,target``, ``from,to,length``, …) and none of its
           cells is a name further down;
-        - edges: pairs, triples, ``(a,)`` for a group without an edge, ``{(a, b): length}``, or an array of two or
-          three columns;
+        - edges: pairs, triples, ``(a,)`` for a group without an edge, or an array of two or three columns;
         - a pandas or polars data frame, or a pyarrow table, of edges; or a square one of who touches whom, whose rows
           are labelled like its columns (by the index, or without one by the first column);
         - a networkx graph;

@@ -115,8 +115,8 @@ class GroupGraph:
 
         Parameters
         ----------
-        edges : pairs, triples, and ``(a,)`` or ``(a, None)`` for a group without an edge; or a mapping, by pair to its
-            length, ``{(a, b): length}``, or by group to its neighbours, ``{a: [b, c]}`` or ``{a: {b: length}}``.
+        edges : pairs, triples, and ``(a,)`` for a group without an edge; or a mapping by group to its neighbours,
+            ``{a: [b, c]}`` or ``{a: {b: length}}``.
         nodes : further groups, which need not have an edge.
 
         >>> GroupGraph.from_edges([("NY", "PA"), ("HI",)]).names
@@ -184,20 +184,14 @@ class GroupGraph:
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> GroupGraph:
         """Read a graph from ``source``: a file written by :meth:`to_json`, or its text."""
-        text: str | bytes = str(source)
-        where = "the JSON text"
-        if not str(source).lstrip().startswith("{"):
-            where = str(source)
-            try:
-                text = Path(where).read_bytes()
-            except FileNotFoundError:
-                raise GraphError(f"no such graph file: {where}.") from None
-            except (OSError, ValueError) as error:  # a folder, a name that is too long or holds a NUL
-                raise GraphError(f"cannot read the graph file {where!r:.200}: {error!s:.200}.") from None
+        is_text = str(source).lstrip().startswith("{")
+        where = "the JSON text" if is_text else str(source)
         try:
-            content = parse_json(text, where)
+            content = parse_json(str(source) if is_text else Path(where).read_bytes(), where)
         except DataError as error:
             raise GraphError(str(error)) from None
+        except (OSError, ValueError) as error:  # no such file, a folder, a name that is too long or holds a NUL
+            raise GraphError(f"cannot read the graph file {where!r:.200}: {error!s:.200}.") from None
         return cls.from_dict(content, where)
 
     @classmethod
@@ -279,17 +273,12 @@ class GroupGraph:
         names : of groups.
         what, remedy : the words for them in the error, and what it advises.
         """
-        if isinstance(names, str) and len(names) > 1 and names in self.groups:
-            raise GroupMismatchError(f"{what} must be a list of names; found the text {names!r}. Write [{names!r}].")
         wanted = list(dict.fromkeys(plain_name(name) for name in names))
         unknown = [name for name in wanted if name not in self.groups]
         if unknown:
             of_text = {str(name): name for name in self.names}
-            other_type = next((name for name in unknown if str(name) in of_text), None)
             near = closest(str(unknown[0]), list(of_text))
-            hint = f" Is {unknown[0]!r} meant to be {near!r}?" if near else ""
-            if other_type is not None:
-                hint = f" Mind the types: it has {of_text[str(other_type)]!r}, which is not {other_type!r}."
+            hint = f" Is {unknown[0]!r} meant to be {of_text[near]!r}?" if near else ""
             raise GroupMismatchError(
                 f"{what} not in the graph: {listed(unknown)}. The graph has {len(self)} groups: {listed(self.names)}."
                 f"{hint} {remedy}"
