@@ -194,9 +194,10 @@ def _from_inputs(given: Assignment, rows: GroupedData, test: GroupedData | None 
     settings, priors = dict(given.protocol.inputs_topology), dict(given.protocol.priors)
     if measure := settings.pop("measure", None):
         priors["measure"] = measure
+    features, names, seen = rows.x, rows.ids.names, ()
     if test is not None:
-        settings |= {"test_features": test.x, "test_groups": test.ids}
-    graph = learn_topology(rows.x, rows.ids, resamples=0, **settings)
+        features, names, seen = np.concatenate([rows.x, test.x]), [*names, *test.ids.names], test.ids.groups.names
+    graph = learn_topology(features, names, test_groups=seen, resamples=0, **settings)
     return graph.prior(given.loaded.train, None if test is None else given.loaded.test, **priors), graph
 
 
