@@ -76,13 +76,6 @@ def test_betweenness_without_test_groups_counts_unordered_training_pairs(split: 
     assert betweenness(graph, train, None) == pytest.approx(expected)
 
 
-def test_betweenness_on_a_chain_by_hand() -> None:
-    """a – b – c – x – y: paths from a, b, c to x, y. End points do not count."""
-    assert centrality(CHAIN, "abc", "xy") == {"a": 0, "b": 2, "c": 4}
-    assert centrality(CHAIN, "abc", "y") == {"a": 0, "b": 1, "c": 2}
-    assert centrality(CHAIN, "abc") == {"a": 0, "b": 1, "c": 0}
-
-
 @pytest.mark.parametrize("measure", [name for name in MEASURES if name != "harmonic"])
 def test_without_test_groups_other_groups_take_no_part(measure: str) -> None:
     """Nor would a prior say so: its ``saw`` is empty."""

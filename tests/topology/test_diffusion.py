@@ -217,13 +217,6 @@ def test_pieces_are_named_and_moving_them_apart_changes_nothing(engine: str) -> 
     assert max(within) < min(between)
 
 
-def test_pieces_of_a_dense_kernel_call_for_a_larger_sigma_and_only_three_are_listed() -> None:
-    points = np.repeat(np.arange(5.0), 4)[:, None] * 1e3 + np.tile(np.arange(4.0), 5)[:, None]
-    with pytest.warns(TopoRoWarning, match=r"5 pieces .*'a'; 4 points of .*; 4 points of .*; …\).*a larger sigma"):
-        found = diffusion_emd(points, np.repeat(list("abcde"), 4), kernel="dense", sigma=1.0)
-    assert found.settings["pieces"] == 5
-
-
 # ---------------------------------------------------------------------- memory
 
 
@@ -360,17 +353,10 @@ def test_same_bytes_twice_and_on_one_thread_or_two(kernel: str, dimensions: int)
     found = []
     for threads in (1, 1, 2):
         with threadpool_limits(threads):
-            found.append(diffusion_emd(points, labels, kernel=kernel, scales=4).matrix.tobytes())
+            distances = diffusion_emd(points, labels, kernel=kernel, scales=4)
+            found.append((distances.matrix.tobytes(), distances.error))
     assert found[0] == found[1], "two runs on one thread differ"
     assert found[0] == found[2], "one thread and two differ"
-
-
-def test_the_bound_is_the_same_on_one_thread_or_two() -> None:
-    bounds = set()
-    for threads in (1, 2):
-        with threadpool_limits(threads):
-            bounds.add(diffusion_emd(*cloud(12_000, 5), kernel="knn", scales=3, tol=1e-2).error)
-    assert len(bounds) == 1
 
 
 def test_the_result_records_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,7 +391,6 @@ def test_the_result_records_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> 
     ("changes", "error", "message"),
     [
         ({"neighbors": "a"}, SettingError, "neighbors is 'a'"),
-        ({"neighbors": np.nan}, SettingError, "neighbors is nan"),
         ({"tol": "1e-6"}, SettingError, "tol is '1e-6'"),
         ({"alpha": None}, SettingError, "alpha is None"),
         ({"features": np.full(8, 2.5)}, DataError, "all 8 points coincide: groups cannot be told apart"),
@@ -419,18 +404,11 @@ def test_the_result_records_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> 
         ({"sigma": "mean"}, UnknownNameError, "unknown sigma 'mean'"),
         ({"neighbors": 8}, DataError, "8 distinct points cannot have 8 neighbours"),
         ({"scales": 0}, SettingError, "scales is 0"),
-        ({"scales": 2.5}, SettingError, "scales is 2.5"),
-        ({"scales": np.nan}, SettingError, "scales is nan"),
-        ({"alpha": 0}, SettingError, "alpha is 0"),
         ({"alpha": -0.5}, SettingError, "alpha is -0.5"),
-        ({"alpha": np.nan}, SettingError, "alpha is nan"),
-        ({"alpha": np.inf}, SettingError, "alpha is inf"),
-        ({"tol": 0}, SettingError, "tol is 0"),
         ({"tol": 1}, SettingError, "tol is 1"),
         ({"tol": np.nan}, SettingError, "tol is nan"),
         ({"device": "cuda:99"}, SettingError, "device='cuda:99', but torch sees"),
         ({"memory_limit": "much"}, SettingError, "memory_limit is 'much'"),
-        ({"memory_limit": 0}, SettingError, "memory_limit is 0"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
 )
@@ -438,9 +416,3 @@ def test_bad_input(changes: dict[str, Any], error: type[Exception], message: str
     arguments = {"features": np.arange(8.0), "groups": list("aaaabbbb"), "neighbors": 3} | changes
     with pytest.raises(error, match=message):
         diffusion_emd(arguments.pop("features"), arguments.pop("groups"), **arguments)
-
-
-def test_a_tolerance_beyond_float64_is_said_to_be_that() -> None:
-    points, labels = clusters()
-    with pytest.warns(TopoRoWarning, match="float64 cannot certify the relative accuracy"):
-        diffusion_emd(points, labels, tol=1e-15)

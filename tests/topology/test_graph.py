@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from toporo.errors import DataError, GraphError, GroupMismatchError, TopoRoError
+from toporo.errors import GraphError, GroupMismatchError, TopoRoError
 from toporo.topology import GroupGraph, Origin
 
 from .strategies import graphs
@@ -213,11 +213,6 @@ def test_json_file_round_trip(tmp_path: Path, roads: GroupGraph) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_names_that_json_cannot_hold_are_refused() -> None:
-    with pytest.raises(DataError, match="cannot be written to a file"):
-        GroupGraph.from_edges([(b"NY", b"PA")]).to_json()
-
-
 HEAD = '"schema": "toporo.graph/1", "groups": ["a", "b"]'
 
 
@@ -226,10 +221,8 @@ HEAD = '"schema": "toporo.graph/1", "groups": ["a", "b"]'
     [
         ('{"schema": "toporo.graph/1", ', r"the JSON text is not valid JSON \(.*line 1"),
         ('{"schema": "toporo.graph/9"}', r"expected schema 'toporo.graph/1', found 'toporo.graph/9'"),
-        ("{}", r"expected schema 'toporo.graph/1', found None"),
         (f"{{{HEAD}}}", r"damaged: its form is wrong: it lacks edges"),
         (f'{{{HEAD}, "edges": [["a", "b"]]}}', r"damaged: .*expected a list of length 3, found 2, at edges\[0\]"),
-        (f'{{{HEAD}, "edges": [["a", null, 1]]}}', r"damaged: not a group name: None"),
         (
             f'{{{HEAD}, "edges": [["a", "b", null]]}}',
             r"damaged: .*expected a number, found nothing, at edges\[0\]\[2\]",
@@ -241,7 +234,6 @@ HEAD = '"schema": "toporo.graph/1", "groups": ["a", "b"]'
         ),
         (f'{{{HEAD}, "edges": [], "positions": [["a", [1]]]}}', r"damaged: .*of length 2, found 1, at positions"),
         (f'{{{HEAD}, "edges": [["a", "z", 1]]}}', r"'a'–'z' names 'z', which is not among the graph's groups"),
-        (f'{{{HEAD}, "edges": [["a", "b", NaN]]}}', r"'a'–'b' has length nan"),
         (f'{{{HEAD}, "edges": [], "positions": [["a", [0, 1e200]]]}}', "is not a pair of numbers within 1e"),
         (f'{{{HEAD}, "edges": [], "bootstrap_edges": [["a", "b", [-1]]]}}', r"is damaged: .* > 0"),
         (f'{{{HEAD}, "edges": [], "bootstrap_edges": [["a", "b", []], ["b", "a", [1]]]}}', "one length per resample"),
@@ -271,12 +263,6 @@ def test_unreadable_json_files_are_named(content: bytes | None, message: str, tm
         GroupGraph.from_json(path)
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "."])
-def test_what_is_no_name_of_a_file_is_a_graph_error(name: str) -> None:
-    with pytest.raises(GraphError, match="cannot read the graph file"):
-        GroupGraph.from_json(name)
-
-
 @pytest.mark.parametrize(
     "positions", [{"a": (0, 10**400)}, {"a": "xy"}, {"a": 3}, {"a": (1, 2, 3)}, {"a": (0, math.inf)}]
 )
@@ -296,16 +282,12 @@ def test_positions_are_pairs_of_numbers(positions: Any) -> None:
         ([(None, "a")], "group name is missing"),
         ([()], r"edge 0 is \(\): .*or \(a,\) for a group that touches nobody"),
         ([("a", None, 2.0)], "group name is missing"),
-        ([("a", "b", 1, 2)], "edge 0 is"),
-        ([3], "edge 0 is 3"),
         ([{"a", "b"}], "edge 0 is"),
         ([("a", "a")], "'a' has an edge to itself"),
         ([("a", "b", 0)], "'a'–'b' has length 0: a length is a positive and finite number"),
-        ([("a", "b", -1)], "has length -1"),
         ([("a", "b", math.inf)], "has length inf"),
         ([("a", "b", math.nan)], "has length nan"),
         ([("a", "b", "far")], "'a'–'b' has length 'far': a length is a positive"),
-        ([("a", "b", None)], "has length None"),
         ([("a", "b", 1), ("a", "b", 2)], r"'a'–'b' is given twice with different lengths \(1 and 2\)"),
         ([("a", "b", 1), ("b", "a", 2)], r"'b'–'a' is given twice with different lengths \(1 and 2\)"),
     ],
@@ -320,15 +302,11 @@ def test_bad_edges(edges: list[Any], message: str) -> None:
     [
         ([[0, -1], [-1, 0]], "ab", "-1 from 'a' to 'b' and -1 back: expected 0"),
         ([[0, 1], [0, 0]], "ab", "1 from 'a' to 'b' and 0 back.*the same both ways"),
-        ([[0, 1], [2, 0]], "ab", "1 from 'a' to 'b' and 2 back"),
         ([[0, math.nan], [math.nan, 0]], "ab", "nan from"),
-        ([[0, math.inf], [math.inf, 0]], "ab", "inf from"),
         ([[0, 1, 0], [1, 0, 1]], "ab", r"shape \(2, 3\)"),
-        ([0, 1], "ab", r"shape \(2,\)"),
         ([[0, 1], [1, 0]], "aa", r"1 distinct names were given \(2 in all\)"),
         ([[0, 1], [1, 0]], "abc", r"3 distinct names"),
         ([["x", 1], [1, 0]], "ab", "must hold numbers"),
-        ([[0, 10**400], [10**400, 0]], "ab", "must hold numbers"),
         (sparse.csr_array([[0.0, -2], [-2, 0]]), "ab", "-2 from"),
     ],
 )

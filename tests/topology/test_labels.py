@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from toporo.pages.maps import graph_chart
 from toporo.topology import GroupGraph
 
 SHORT, LONG = 3, 30
@@ -54,19 +53,6 @@ def test_no_name_is_over_another_and_the_important_come_first(
     check(ax)
     assert len(shown(ax)) >= least
     assert str(first)[:3] in {text.get_text()[:3] for text in shown(ax)}
-
-
-def test_names_on_pages_keep_apart_too() -> None:
-    graph = graph_of(60, LONG, placed=False)
-    values = {name: 1.0 + i % 7 for i, name in enumerate(graph.names[:40])}
-    one = graph_chart(graph, {"": values}, "loss", squares=graph.names[40:], sizes=values)
-    check(one.axes[0])
-    assert len(shown(one.axes[0])) >= 15
-    few = graph.subgraph(graph.names[:15])
-    several = graph_chart(few, {title: dict.fromkeys(few.names, 1.0) for title in "abc"}, "y", squares=few.names[9:])
-    for ax in several.axes[:3]:
-        check(ax)
-        assert shown(ax)
 
 
 def test_names_are_placed_for_the_picture_that_is_made() -> None:

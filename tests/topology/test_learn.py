@@ -100,24 +100,6 @@ def test_mst_knn_is_connected_and_unites_tree_and_neighbours(given_distances: Gr
     assert len(cut_graph(given_distances, "mst-knn").components()) == 1  # no warning: pytest would show it
 
 
-@pytest.mark.parametrize(
-    ("pairs", "kept"),
-    [
-        ({"ab": 1.0, "bc": 1.0, "ac": 1.0}, "ab ac bc"),  # equal distances: nobody is in the middle
-        ({"ab": 1.0, "bc": 1.0, "ac": 1.2}, "ab bc"),  # one long side: a chain
-        ({"ab": 0.1, "bc": 1.0, "ac": 1.05}, "ab ac bc"),  # c is as far from a as from b
-        ({"ab": 0.0, "bc": 0.0, "ac": 0.0}, "ab ac bc"),
-        ({"ab": 1.0}, "ab"),
-        # Two pairs: which bridge is the shortest by a hair says nothing.
-        ({"ab": 1.0, "cd": 1.0, "ac": 5.0, "ad": 5.1, "bc": 5.2, "bd": 5.3}, "ab ac ad bc bd cd"),
-        ({"ab": 1.0, "cd": 1.0, "ac": 5.0, "ad": 5.9, "bc": 5.8, "bd": 6.5}, "ab ac cd"),
-    ],
-)
-def test_few_groups_are_equal_unless_a_distance_is_clearly_longer(pairs: dict[str, float], kept: str) -> None:
-    graph = cut_graph(distances(pairs), "mst-knn-ties")
-    assert sorted("".join(edge) for edge in graph.edges) == kept.split()
-
-
 @st.composite
 def tied_distances(draw: Any) -> GroupDistances:
     """Few different distances, zero among them, between groups 0 … m-1."""

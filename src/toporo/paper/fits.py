@@ -194,10 +194,11 @@ def _from_inputs(given: Assignment, rows: GroupedData, test: GroupedData | None 
     settings, priors = dict(given.protocol.inputs_topology), dict(given.protocol.priors)
     if measure := settings.pop("measure", None):
         priors["measure"] = measure
-    features, names, seen = rows.x, rows.ids.names, ()
+    features, names = rows.x, rows.ids.names
     if test is not None:
-        features, names, seen = np.concatenate([rows.x, test.x]), [*names, *test.ids.names], test.ids.groups.names
-    graph = learn_topology(features, names, test_groups=seen, resamples=0, **settings)
+        features, names = np.concatenate([rows.x, test.x]), [*names, *test.ids.names]
+        settings["test_groups"] = test.ids.groups
+    graph = learn_topology(features, names, resamples=0, **settings)
     return graph.prior(given.loaded.train, None if test is None else given.loaded.test, **priors), graph
 
 

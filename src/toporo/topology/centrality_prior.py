@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from toporo.checks import one_of, positive
-from toporo.errors import GraphError, SettingError, TopoRoWarning, warn
+from toporo.errors import GraphError, SettingError, muted, warn
 from toporo.groups import Groups
 from toporo.topology.centrality import centrality
 from toporo.topology.edges import Edge
@@ -146,13 +145,11 @@ def _normalized(raw: Array, normalization: str, temperature: float) -> Array:
 
 def _drawn_centrality(graph: GroupGraph, edges: Mapping[Edge, float], names: Groups, test: Any, measure: str) -> Array:
     """Centralities in one bootstrap resample, all equal if no path leads to a test group there."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)  # a warning about one resample would not help the user
+    with muted():  # a warning about one resample would not help the user
         try:
-            values = centrality(GroupGraph(graph.names, edges), names, test, measure=measure)
+            return names.align(centrality(GroupGraph(graph.names, edges), names, test, measure=measure))
         except GraphError:
             return np.ones(len(names))
-    return names.align(values)
 
 
 def _fallback(prior: Prior) -> Prior:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from toporo.groups import plain_name
 from toporo.text import printable, short_name
 from toporo.topology.graph import GroupGraph
 from toporo.topology.states import STATES
@@ -29,7 +28,7 @@ SHARES = {1.0: "in all resamples", 0.5: "in half of them", 0.0: "in none"}
 NAME_COLUMNS = 24
 #: Connected groups whose distances are all drawn as well as possible; more are only kept apart.
 EXACT = 200
-#: Fewest groups that are taken for states if all have postal codes for names.
+#: Fewest groups that are taken for states if all are called like states.
 FEWEST_STATES = 3
 
 
@@ -45,16 +44,14 @@ def draw_graph(
     train: Iterable[Name] | None = None,
     test: Iterable[Name] | None = None,
     sizes: Mapping[Any, float] | None = None,
-    labels: bool = True,
 ) -> Axes:
-    """Draw a graph with training groups as circles and test groups as squares, in two colors.
+    """Draw a graph with training groups as circles and test groups as squares, in two colors, and the names that fit.
 
     Parameters
     ----------
     graph, ax : the graph, and the axes; new ones if not given.
     train, test : groups by color.
     sizes : by group, e.g. a centrality; the area of a node grows with it.
-    labels : whether names are written where there is room, those of the largest groups first.
     """
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
@@ -63,20 +60,15 @@ def draw_graph(
         _, ax = plt.subplots(figsize=(6, 5), layout="constrained")
     inside = graph.require(train or (), what="training group(s)")
     outside = graph.require(test or (), what="test group(s)")
-    sizes = {plain_name(name): float(value) for name, value in (sizes or {}).items()}
-    graph.require(sizes, what="sized group(s)")
-    colors = dict.fromkeys(inside, TRAIN_COLOR) | dict.fromkeys(outside, TEST_COLOR)
-    draw_nodes(graph, ax, layout(graph), colors, squares=outside, sizes=sizes, labels=labels)
-    kinds = {
-        TRAIN_COLOR: ("training groups", "o"),
-        TEST_COLOR: ("test groups", "s"),
-        OTHER_COLOR: ("other groups", "o"),
-    }
-    shown = {colors.get(name, OTHER_COLOR) for name in graph.names}
+    graph.require(sizes or (), what="sized group(s)")
+    kinds = {"training groups": (inside, TRAIN_COLOR, "o"), "test groups": (outside, TEST_COLOR, "s")}
+    colors = {name: color for names, color, _ in kinds.values() for name in names}
+    kinds["other groups"] = ([name for name in graph.names if colors and name not in colors], OTHER_COLOR, "o")
+    draw_nodes(graph, ax, layout(graph), colors, squares=outside, sizes=sizes)
     handles = [
         Line2D([], [], ls="", marker=marker, ms=7, mec="white", color=color, label=title)
-        for color, (title, marker) in kinds.items()
-        if colors and color in shown
+        for title, (names, color, marker) in kinds.items()
+        if names
     ]
     handles += edge_handles(graph)
     if handles:  # below the axes, where no node is
@@ -167,11 +159,12 @@ def edge_handles(graph: GroupGraph) -> list[Line2D]:
 def known_places(graph: GroupGraph) -> dict[Name, Point]:
     """Return the graph's own positions, which some groups may lack, or those of states if all groups are states.
 
-    States are recognised by their postal codes. Empty if neither is known.
+    States are known by postal code or name. Empty if no place is known.
     """
-    if graph.positions or len(graph) < FEWEST_STATES or not STATES.keys() >= set(graph.names):
+    states = {word: (x, y) for code, (name, x, y) in STATES.items() for word in (code, name)}
+    if graph.positions or len(graph) < FEWEST_STATES or not states.keys() >= set(graph.names):
         return dict(graph.positions or {})
-    return {name: STATES[str(name)][1:] for name in graph.names}
+    return {name: states[str(name)] for name in graph.names}
 
 
 def layout(graph: GroupGraph) -> dict[Name, Point]:

@@ -1,7 +1,7 @@
 """Group graph: an undirected graph whose nodes are group names.
 
-An edge has a *length*, a distance between two groups, which is 1 unless given. Hops count edges and ignore lengths;
-weighted measures use them.
+An edge has a *length*, a distance between two groups, which is 1 unless given. Hops and centralities count edges and
+ignore lengths.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ class GroupGraph:
         """Draw the graph with matplotlib, on ``ax`` if given, and return the axes.
 
         ``settings`` are those of :func:`toporo.topology.draw.draw_graph`: ``train`` and ``test`` groups in two colors,
-        node area by ``sizes`` (e.g. a centrality), ``labels``.
+        node area by ``sizes`` (e.g. a centrality).
         """
         from toporo.topology.draw import draw_graph  # which needs this module
 
