@@ -81,7 +81,9 @@ class GroupGraph:
     Attributes
     ----------
     groups : the groups and their codes.
-    origin, positions : as given; ``positions`` is None where no group has one.
+    names : the groups, in canonical order.
+    edges : length by edge, each edge once, in the order of the groups.
+    origin, positions, bootstrap_edges : as given; ``positions`` is None where no group has one.
 
     >>> graph = GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
     >>> graph.hops(["NY"])["IN"]
@@ -98,13 +100,14 @@ class GroupGraph:
         bootstrap_edges: Iterable[Mapping[Edge, float]] = (),
     ) -> None:
         self.groups = Groups(names)
+        self.names = self.groups.names
         self.origin = origin or Origin()
         self.positions = {plain_name(name): _position(name, at) for name, at in (positions or {}).items()} or None
         self.require(self.positions or (), what="group(s) with a position but")
-        self._edges = ordered_edges(edges, self.groups)
-        self._bootstrap_edges = tuple(ordered_edges(draw, self.groups) for draw in bootstrap_edges)
+        self.edges = ordered_edges(edges, self.groups)
+        self.bootstrap_edges = tuple(ordered_edges(draw, self.groups) for draw in bootstrap_edges)
         self._neighbors: dict[Name, dict[Name, float]] = {name: {} for name in self.groups}
-        for (a, b), length in self._edges.items():
+        for (a, b), length in self.edges.items():
             self._neighbors[a][b] = self._neighbors[b][a] = length
 
     # ------------------------------------------------------------------ conversions
@@ -157,7 +160,7 @@ class GroupGraph:
 
         graph = nx.Graph()
         graph.add_nodes_from(self.names)
-        graph.add_weighted_edges_from((a, b, length) for (a, b), length in self._edges.items())
+        graph.add_weighted_edges_from((a, b, length) for (a, b), length in self.edges.items())
         nx.set_edge_attributes(graph, self.stability or {}, "stability")
         return graph
 
@@ -167,14 +170,14 @@ class GroupGraph:
             "schema": SCHEMA,
             "origin": asdict(self.origin),
             "groups": [name_to_json(name) for name in self.names],
-            "edges": [[name_to_json(a), name_to_json(b), length] for (a, b), length in self._edges.items()],
+            "edges": [[name_to_json(a), name_to_json(b), length] for (a, b), length in self.edges.items()],
         }
         if self.positions:
             content["positions"] = [[name_to_json(name), list(at)] for name, at in self.positions.items()]
-        if self._bootstrap_edges:
+        if self.bootstrap_edges:
             content["bootstrap_edges"] = [  # the length of a pair in each resample, null in those without it
-                [name_to_json(a), name_to_json(b), [draw.get((a, b)) for draw in self._bootstrap_edges]]
-                for a, b in dict.fromkeys(pair for draw in self._bootstrap_edges for pair in draw)
+                [name_to_json(a), name_to_json(b), [draw.get((a, b)) for draw in self.bootstrap_edges]]
+                for a, b in dict.fromkeys(pair for draw in self.bootstrap_edges for pair in draw)
             ]
         text = json.dumps(content, indent=1, ensure_ascii=False)
         if path is not None:
@@ -221,25 +224,10 @@ class GroupGraph:
     # ------------------------------------------------------------------ properties
 
     @property
-    def names(self) -> tuple[Name, ...]:
-        """The groups, in canonical order."""
-        return self.groups.names
-
-    @property
-    def edges(self) -> dict[Edge, float]:
-        """Length by edge, each edge once, in the order of the groups."""
-        return dict(self._edges)
-
-    @property
-    def bootstrap_edges(self) -> tuple[dict[Edge, float], ...]:
-        """Length by edge in each bootstrap resample of a learned graph's points; empty where there are none."""
-        return tuple(dict(draw) for draw in self._bootstrap_edges)
-
-    @property
     def stability(self) -> dict[Edge, float] | None:
         """The fraction of bootstrap resamples that keep each edge of a learned graph; None without resamples."""
-        draws = self._bootstrap_edges
-        return {edge: sum(edge in draw for draw in draws) / len(draws) for edge in self._edges} if draws else None
+        draws = self.bootstrap_edges
+        return {edge: sum(edge in draw for draw in draws) / len(draws) for edge in self.edges} if draws else None
 
     @property
     def isolates(self) -> tuple[Name, ...]:
@@ -254,14 +242,14 @@ class GroupGraph:
 
     def __eq__(self, other: object) -> bool:
         """Compare groups, edges and lengths; origin, positions and resamples do not matter."""
-        return isinstance(other, GroupGraph) and self.groups == other.groups and self._edges == other._edges
+        return isinstance(other, GroupGraph) and self.groups == other.groups and self.edges == other.edges
 
     def __hash__(self) -> int:
-        return hash((self.groups, frozenset(self._edges.items())))
+        return hash((self.groups, frozenset(self.edges.items())))
 
     def __repr__(self) -> str:
-        weighted = "weighted, " if any(length != 1.0 for length in self._edges.values()) else ""
-        return f"GroupGraph({len(self)} groups, {len(self._edges)} edges, {weighted}{self.origin.kind})"
+        weighted = "weighted, " if any(length != 1.0 for length in self.edges.values()) else ""
+        return f"GroupGraph({len(self)} groups, {len(self.edges)} edges, {weighted}{self.origin.kind})"
 
     # ------------------------------------------------------------------ queries
 
@@ -313,7 +301,7 @@ class GroupGraph:
         kept = set(self.require(names))
         edges, *draws = (
             {pair: length for pair, length in lengths.items() if kept.issuperset(pair)}
-            for lengths in (self._edges, *self._bootstrap_edges)
+            for lengths in (self.edges, *self.bootstrap_edges)
         )
         positions = {name: at for name, at in (self.positions or {}).items() if name in kept}
         return GroupGraph(kept, edges, origin=self.origin, positions=positions, bootstrap_edges=draws)
