@@ -19,12 +19,15 @@ def check_device(device: Any) -> str:
     kind, _, number = str(device).partition(":")
     if one_of(kind, "device", ["auto", "cpu", "cuda"]) != "cuda":
         return kind
-    import torch
+    count = 0
+    if installed("torch"):
+        import torch
 
-    if not (number or "0").isdecimal() or int(number or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+    if not (number or "0").isdecimal() or int(number or 0) >= count:
         raise SettingError(
-            f"device={str(device)!r}, but torch sees {torch.cuda.device_count()} GPU(s) here. Use device='cpu' or "
-            "'auto', or install a build of torch with CUDA."
+            f"device={str(device)!r}, but torch sees {count} GPU(s) here. Use device='cpu' or 'auto', or install a "
+            "build of torch with CUDA."
         )
     return str(device)
 

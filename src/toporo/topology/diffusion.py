@@ -78,22 +78,7 @@ class GroupDistances:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of :func:`diffusion_emd`.
-
-    Parameters
-    ----------
-    kernel : ``"dense"``, ``"knn"``, or ``"auto"`` (dense up to 2000 points); see :mod:`toporo.topology.kernel`.
-    neighbors : the number of nearest points, for the kNN kernel and for ``sigma="knn"``.
-    sigma : the width of the kernel: a positive number, ``"median"`` or ``"knn"``.
-    scales : K, the number of dyadic scales; the coarsest diffusion time is 2^K.
-    alpha : how strongly fine scales are damped, in (0, 1/2] for an equivalence with the geodesic EMD.
-    tol : relative accuracy of the distances; the recurrence is lengthened until its bound meets it.
-    device : where the recurrence runs: ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``,
-        ``"cuda"``, ``"cuda:1"``, … The kernel is built on the CPU. There, large work on sparse kernels is compiled if
-        numba is installed (extra ``fast``).
-    memory_limit : bytes, or a text such as ``"4GiB"``, that the recurrence may hold; it takes the groups in portions
-        that fit. What is free limits it too.
-    """
+    """Settings of :func:`diffusion_emd`, which describes them."""
 
     kernel: str = "auto"
     neighbors: int = 15
@@ -125,8 +110,20 @@ def diffusion_emd(features: Any, groups: Any, **settings: Any) -> GroupDistances
     ----------
     features : (n, d) numbers, numpy or torch.
     groups : one group name per row, or :class:`~toporo.groups.GroupIds`.
-    settings : ``kernel``, ``neighbors``, ``sigma``, ``scales``, ``alpha``, ``tol``, ``device`` and ``memory_limit``,
-        which :class:`Settings` describes.
+    settings : any of
+
+        - ``kernel``: ``"dense"``, ``"knn"``, or ``"auto"``, the default (dense up to 2000 points); see
+          :mod:`toporo.topology.kernel`.
+        - ``neighbors``: the number of nearest points, for the kNN kernel and for ``sigma="knn"``; 15.
+        - ``sigma``: the width of the kernel, a positive number, ``"median"`` or ``"knn"``, the default.
+        - ``scales``: K, the number of dyadic scales; the coarsest diffusion time is 2^K. 10 as in the paper.
+        - ``alpha``: how strongly fine scales are damped, in (0, 1/2] for an equivalence with the geodesic EMD; 0.5.
+        - ``tol``: relative accuracy of the distances; the recurrence is lengthened until its bound meets it. 1e-6.
+        - ``device``: where the recurrence runs, ``"auto"`` (the default: a GPU if there is one and the work is large),
+          ``"cpu"``, ``"cuda"``, ``"cuda:1"``, … The kernel is built on the CPU. There, large work on sparse kernels is
+          compiled if numba is installed (extra ``fast``).
+        - ``memory_limit``: bytes, or a text such as ``"4GiB"``, that the recurrence may hold; it takes the groups in
+          portions that fit. What is free limits it too.
 
     Deterministic: the same input gives the same bytes, on one thread or several, and on a GPU with Triton. The order of
     the rows does not matter.
