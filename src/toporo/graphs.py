@@ -45,8 +45,7 @@ def as_graph(given: Any) -> GroupGraph:
           with its name alone or with an empty second cell. In text files all names are text, and the first line is
           taken for a header if it reads like one (``source,target``, ``from,to,length``, …) and none of its cells is a
           name further down;
-        - edges: pairs, triples, ``(a,)`` for a group without an edge, ``{(a, b): length}``, or an array of two or
-          three columns;
+        - edges: pairs, triples, ``(a,)`` for a group without an edge, or an array of two or three columns;
         - a pandas or polars data frame, or a pyarrow table, of edges; or an adjacency matrix as a pandas frame, whose
           index has the labels of its columns;
         - a networkx graph, or weights of libpysal, of which the lengths are not used;

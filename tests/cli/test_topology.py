@@ -198,7 +198,7 @@ def test_units_do_not_matter_unless_told_so(run: Run, tmp_path: Path) -> None:
         ),
         (("--set", "sigma=median"), {"sigma": "median"}),
         (("--cut", "percentile", "--set", "percentile=90"), {"cut": "percentile", "percentile": 90.0}),
-        (("--cut", "knn", "--set", "nearest_groups=2"), {"cut": "knn", "nearest_groups": 2}),
+        (("--cut", "knn"), {"cut": "knn", "nearest_groups": 1}),
         (("--set", "device=cpu"), {"device": "cpu"}),
     ],
 )
@@ -370,7 +370,7 @@ FEW = "x,g\n1,a\n2,b\n3,a\n4,b\n"
         ("x,g\n1,a\n2,\n", ("--group", "g"), "1 of 2 rows lack 'g' (first: row 2)"),
         ("x,g\n1,a\n1,b\n", ("--group", "g"), "no column to use as a feature: 'x' (constant)"),
         (ONE_GROUP, ("--group", "g"), "only one group, 'a'"),
-        (FEW, ("--group", "g"), "4 points cannot have 15 neighbours each"),
+        (FEW, ("--group", "g"), "4 distinct points cannot have 15 neighbours each"),
         (FEW, ("--group", "g", "--test-groups", "q"), "unknown test group 'q'. Valid names: a, b."),
         (FEW, ("--group", "g", "--test-groups", "a,b"), "every group is a test group"),
         (FEW, ("--group", "g", "--set", "device=abacus"), "unknown device 'abacus'"),
@@ -437,7 +437,7 @@ def test_an_interrupt_leaves_nothing(run: Run, table: str, monkeypatch: pytest.M
     def interrupted(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toporo.cli.topology.learn", interrupted)
+    monkeypatch.setattr("toporo.cli.topology.learn_topology", interrupted)
     done = run("t.csv", "--group", "site", "--out", "g.json")
     assert done.code == 130
     assert "interrupted; nothing was written" in done.err
@@ -449,7 +449,7 @@ def test_the_help_page_names_every_option(run: Run, monkeypatch: pytest.MonkeyPa
     page = run("--help").out
     for option in (
         "--group", "--features", "--exclude", "--test-groups", "--delimiter", "--drop-rows", "--cut", "--set",
-        "scale (true)", "nearest_groups", "percentile (80.0)", "resamples", "seed (0)", "kernel (auto)",
+        "scale (true)", "percentile (80.0)", "resamples", "seed (0)", "kernel (auto)",
         "neighbors (15)",
         "sigma (knn)", "scales (10)", "alpha (0.5)", "device (auto)", "--memory-limit", "--out", "--json",
     ):  # fmt: skip

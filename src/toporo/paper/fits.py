@@ -160,9 +160,11 @@ def _inputs(given: Assignment, rows: GroupedData, learn: Any, test: GroupedData 
     settings, priors = dict(given.run.protocol.inputs_topology), dict(given.run.protocol.priors)
     if measure := settings.pop("measure", None):
         priors["measure"] = measure
+    features, names = rows.x, rows.ids.names
     if test is not None:
-        settings |= {"test_features": test.x, "test_groups": test.ids}
-    graph = learn_topology(rows.x, rows.ids, resamples=0, **settings)
+        features, names = np.concatenate([rows.x, test.x]), [*names, *test.ids.names]
+        settings["test_groups"] = test.ids.groups
+    graph = learn_topology(features, names, resamples=0, **settings)
     return graph.prior(given.loaded.train, None if test is None else given.loaded.test, **priors), graph
 
 

@@ -188,7 +188,7 @@ def _shuffled(graph: GroupGraph, seed: int) -> GroupGraph:
     names = list(graph.names)
     order = np.random.default_rng([seed, 1]).permutation(len(names))
     at = {name: names[place] for name, place in zip(names, order, strict=True)}
-    return GroupGraph.from_edges({(at[a], at[b]): length for (a, b), length in graph.edges.items()}, nodes=names)
+    return GroupGraph(names, {(at[a], at[b]): length for (a, b), length in graph.edges.items()})
 
 
 def _checked(estimators: Mapping[str, Any]) -> dict[str, Any]:
