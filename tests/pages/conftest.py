@@ -90,7 +90,7 @@ def images(path: Path) -> None:
 
 def chips(path: Path) -> None:
     folder = path.parent / "chips"
-    outcome = flood_outcome(folder, ("Bolivia", "Spain"), ("erm", "tro-data", "tro-uniform", *SWEPT[::2]), seeds=2)
+    outcome = flood_outcome(("Bolivia", "Spain"), ("erm", "tro-data", "tro-uniform", *SWEPT[::2]), seeds=2)
     write_report(outcome, folder).rename(path)
 
 

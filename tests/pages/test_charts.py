@@ -93,12 +93,6 @@ def test_lines_are_marked_and_their_band_is_over_seeds() -> None:
     assert svg.count('data-key="A" class="hit line"') == 4, "line, band, and two parts of its key"
 
 
-@pytest.mark.parametrize("log", ["", "x", "y", "xy"])
-def test_axes_are_logarithmic_where_asked(log: str) -> None:
-    (ax,) = line_chart([1, 10], {"gap": [Line([0.1, 0.01])]}, "T", log=log).axes
-    assert (ax.get_xscale() == "log", ax.get_yscale() == "log") == ("x" in log, "y" in log)
-
-
 def test_panels_on_one_scale_show_all_of_their_lines() -> None:
     for ax in line_chart([1, 2], {"DRO": [Line([0.1, 0.2])], "TRO": [Line([0.0, 1.0])]}, "epoch", shared=True).axes:
         low, high = ax.get_ylim()
