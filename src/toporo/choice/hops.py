@@ -158,7 +158,7 @@ def region_folds(graph: GroupGraph, names: Sequence[Name], most: int) -> list[tu
     if largest > most:
         sizes = 1 + np.round(np.linspace(largest - 1, 0, most)).astype(np.intp)[::-1]
     hops = _hops_among(inner, known)
-    pools = [pool for size in sizes if len(pool := _regions(hops, size, max(MOST_CENTRES, most)))]
+    pools = [pool for size in sizes.tolist() if len(pool := _regions(hops, size, max(MOST_CENTRES, most)))]
     return [_members(known, mask) for mask in _spread_out(pools, most)]
 
 
