@@ -104,7 +104,7 @@ class PriorMaker:
 
     @property
     def uniform(self) -> bool:
-        """Whether no centrality decides a prior that is not given."""
+        """True if no centrality decides a prior that is not given."""
         return self.doubted or self.kind == "uniform"
 
     def most(self, groups: Iterable[Name]) -> dict[Name, float] | None:
@@ -180,7 +180,7 @@ class NoChoiceError(DataError):
 
 @dataclass(frozen=True)
 class PenaltyScore:
-    """How a penalty did in the folds.
+    """Result of a penalty in the folds.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ class PenaltyScore:
 
 @dataclass(frozen=True)
 class PenaltyChoice:
-    """Which penalty was chosen, from what, and how well the groups held out stood for the test groups.
+    """The penalty that was chosen, from what, and how well the groups held out stood for the test groups.
 
     Attributes
     ----------

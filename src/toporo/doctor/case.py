@@ -65,12 +65,12 @@ class Profile:
 
     @property
     def known(self) -> int:
-        """How many rows have a value."""
+        """The number of rows that have a value."""
         return int(self.sizes.sum())
 
     @property
     def identifier(self) -> bool:
-        """Whether it names rows: text or whole numbers of which no two rows share one.
+        """True if it names rows: text or whole numbers of which no two rows share one.
 
         Whole numbers must also lie as densely as a count of rows does, or stand in a column that is named like one.
         """
@@ -81,7 +81,7 @@ class Profile:
 
     @property
     def group_level(self) -> bool:
-        """Whether it is the same within every group, and not overall."""
+        """True if it is the same within every group, and not overall."""
         several = self.sizes >= 2
         return self.distinct > 1 and bool(several.any()) and bool(self.single[self.sizes > 0].all())
 
@@ -275,8 +275,8 @@ def row_hashes(frame: Frame, names: Iterable[str]) -> Hashes:
     return _mixed(total)
 
 
-def balanced_sample(hashes: Hashes, codes: Codes, wanted: Sequence[int], each: int, seed: int = 0) -> Codes:
-    """Return at most ``each`` rows of every wanted group: which ones follows from their content, not from their place.
+def balanced_sample(hashes: Hashes, codes: Codes, wanted: Sequence[int], per_group: int, seed: int = 0) -> Codes:
+    """Return at most so many rows of every wanted group: which ones follows from their content, not from their order.
 
     Equal rows are told apart by counting them: a value that half the rows share makes half the sample.
     """
@@ -284,10 +284,10 @@ def balanced_sample(hashes: Hashes, codes: Codes, wanted: Sequence[int], each: i
     order = rows[np.lexsort((hashes[rows], codes[rows]))]
     same = np.zeros(len(order), dtype=bool)
     same[1:] = (hashes[order][1:] == hashes[order][:-1]) & (codes[order][1:] == codes[order][:-1])
-    place = np.arange(len(order))
-    repeats = place - np.maximum.accumulate(np.where(same, 0, place))
+    position = np.arange(len(order))
+    repeats = position - np.maximum.accumulate(np.where(same, 0, position))
     keys = _mixed(hashes[order] ^ _mixed(repeats.astype(np.uint64) + np.uint64(_of_text(f"sample {seed}"))))
     drawn = np.lexsort((keys, codes[order]))
     chosen = codes[order][drawn]
     starts = np.searchsorted(chosen, chosen, side="left")
-    return np.asarray(order[drawn][np.arange(len(chosen)) - starts < each])
+    return np.asarray(order[drawn][np.arange(len(chosen)) - starts < per_group])

@@ -102,18 +102,14 @@ def prepare(frame: Frame, asked: Roles) -> Case:
     case = Case(
         frame=frame,
         roles=asked.read_graph(),
-        task=None,
+        task=None if asked.target is None else asked.task,
         features=tuple(name for name in wanted if name not in asked.columns.values()),
         names=column.levels,
         codes=column.codes.astype(np.int64),
     )
-    task = asked.task
-    if case.target is None:
-        case = replace(case, encoder=_encoder(case))
-    else:
-        if task == "auto":
-            task = guess_task(frame[case.target].take(np.flatnonzero(case.labelled)))
-        case = replace(case, task=task, encoder=_encoder(case))
+    if asked.target is not None and asked.task == "auto":
+        case = replace(case, task=guess_task(frame[asked.target].take(case.labelled)))
+    case = replace(case, encoder=_encoder(case))
     return replace(case, prior=_prior(case))
 
 
@@ -154,8 +150,8 @@ def _measured(case: Case, seed: int) -> tuple[Case, dict[str, Any]]:
         why = "no column can be used as a feature"
         return case, {"not_measured": {"distances": why, "separability": why}}
     inputs = [rule.name for rule in case.encoder.rules for _ in rule.labels]
-    kept = [place for place, name in enumerate(inputs) if name not in case.identifying] or list(range(len(inputs)))
-    columns = [inputs[place] for place in kept]
+    kept = [index for index, name in enumerate(inputs) if name not in case.identifying] or list(range(len(inputs)))
+    columns = [inputs[index] for index in kept]
     by_size = sorted(case.names, key=lambda name: (name not in case.test, -case.sizes[name], name))
     wanted = sorted(case.names.index(name) for name in by_size[:MOST_GROUPS])
     names = [case.names[code] for code in wanted]
@@ -196,12 +192,12 @@ def summaries(case: Case, values: Mapping[str, float]) -> tuple[GroupSummary, ..
     values : what is shown of the target, by training group.
     """
     known = sum((profile.sizes for profile in case.profiles.values()), np.zeros(len(case.names)))
-    told = case.separability
-    recognised = {} if told is None else dict(zip(told.names, np.diag(told.confusion).tolist(), strict=True))
+    found = case.separability
+    recognised = {} if found is None else dict(zip(found.names, np.diag(found.confusion).tolist(), strict=True))
     inside = [] if case.graph is None else [name for name in case.train if name in case.graph]
     hops: Mapping[Any, float] = case.graph.hops(inside) if case.graph is not None and inside else {}
     groups = []
-    for place, name in enumerate(case.names):
+    for code, name in enumerate(case.names):
         nearest, distance = (case.distances and case.distances.nearest(name, case.names)) or (None, None)
         training = name not in case.test
         groups.append(
@@ -209,7 +205,7 @@ def summaries(case: Case, values: Mapping[str, float]) -> tuple[GroupSummary, ..
                 name=name,
                 role="training" if training else "test",
                 rows=case.sizes[name],
-                missing=float(1.0 - known[place] / (len(case.features) * case.sizes[name])) if case.features else 0.0,
+                missing=float(1.0 - known[code] / (len(case.features) * case.sizes[name])) if case.features else 0.0,
                 target=values.get(name),
                 nearest=nearest,
                 distance=distance,

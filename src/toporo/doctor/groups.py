@@ -193,12 +193,12 @@ def one_group_prior(case: Case) -> Iterator[Finding]:
 @check
 def groups_alike(case: Case) -> Iterator[Finding]:
     """Groups that chance could have dealt: there is no shift in the features, and no topology to learn."""
-    told, apart = case.separability, case.distances
+    found, apart = case.separability, case.distances
     if apart is None or apart.beyond_chance:
         return
-    if told is None or told.skill < ALIKE or told.accuracy - told.chance < 2 * told.error:
-        seen = "" if told is None else (
-            f"; a classifier recognises {percent(told.accuracy)} ({percent(told.chance)} by guessing)"
+    if found is None or found.skill < ALIKE or found.accuracy - found.chance < 2 * found.error:
+        seen = "" if found is None else (
+            f"; a classifier recognises {percent(found.accuracy)} ({percent(found.chance)} by guessing)"
         )  # fmt: skip
         yield note(
             "alike-groups",
@@ -213,20 +213,20 @@ def groups_alike(case: Case) -> Iterator[Finding]:
 @check
 def covariate_shift(case: Case) -> Iterator[Finding]:
     """Groups that a classifier hardly ever confuses: a model has to extrapolate in every new one."""
-    told = case.separability
-    if told is None or told.skill < APART or told.accuracy - told.chance < 4 * told.error:
+    found = case.separability
+    if found is None or found.skill < APART or found.accuracy - found.chance < 4 * found.error:
         return
-    top = ", ".join(f"{name!r} ({percent(share)})" for name, share in told.features[:3])
+    top = ", ".join(f"{name!r} ({percent(share)})" for name, share in found.features[:3])
     yield risky(
         "covariate-shift",
-        f"Groups can be told apart by their features ({percent(told.accuracy)} recognised)",
-        f"A cross-validated classifier recognises the group of {percent(told.accuracy)} of the rows; guessing gives "
-        f"{percent(told.chance)}. It goes mostly by {top}. In a new group a model meets features it was never trained "
+        f"Groups can be told apart by their features ({percent(found.accuracy)} recognised)",
+        f"A cross-validated classifier recognises the group of {percent(found.accuracy)} of the rows; guessing gives "
+        f"{percent(found.chance)}. It goes mostly by {top}. In a new group a model meets features it was never trained "
         "on.",
         "Look at these columns: leave out those that only say where a row comes from (--exclude), and judge the model "
         "on held-out groups.",
-        tuple(name for name, _ in told.features[:3]),
-        told.skill,
+        tuple(name for name, _ in found.features[:3]),
+        found.skill,
     )
 
 

@@ -1,4 +1,4 @@
-"""How far apart groups are, and how well they can be told apart, on a sample of the rows."""
+"""Distances between groups, and how well they can be told apart, on a sample of the rows."""
 
 from __future__ import annotations
 

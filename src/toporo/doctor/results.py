@@ -83,7 +83,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """How far apart groups are: diffusion EMD on a sample of the rows.
+    """Distances between groups: diffusion EMD on a sample of the rows.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class Distances:
 
 @dataclass(frozen=True, eq=False)
 class Separability:
-    """How well a cross-validated classifier tells from its features which group a row is of.
+    """Accuracy of a cross-validated classifier that tells from its features which group a row is of.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ class Losses:
 
     @property
     def gap(self) -> float:
-        """How much larger the loss is where nothing was seen."""
+        """The difference between the losses unseen and seen."""
         return self.unseen - self.seen
 
 
@@ -204,7 +204,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class GraphEvidence:
-    """Whether residuals of trees in groups they have not seen are alike in neighbours.
+    """Likeness of neighbours in the residuals of trees in groups they have not seen.
 
     Attributes
     ----------

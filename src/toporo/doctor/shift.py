@@ -1,4 +1,4 @@
-r"""How much harder groups never seen are, and why: other inputs, or another relation of the target to them.
+r"""Measure how much harder groups never seen are, and why: other inputs, or another relation of the target to them.
 
 A model is fitted to some rows of the groups that are kept, and its loss :math:`\ell` compared between other rows of
 these groups, drawn from P, and the rows of a region held out, Q. In groups that are kept, the model may know what each
@@ -139,7 +139,7 @@ def sample(case: Case, seed: int = 0) -> Sampled | str:
             return "the target is constant"
     leaking = case.identifying | set(target_leaks(case)[0])
     inputs = [(rule.name, label) for rule in case.encoder.rules for label in rule.labels]
-    kept = [place for place, (name, _) in sorted(enumerate(inputs), key=lambda each: each[1]) if name not in leaking]
+    kept = [index for index, (name, _) in sorted(enumerate(inputs), key=lambda pair: pair[1]) if name not in leaking]
     if not kept:
         return "every column gives the group or the target away"
     frame = Frame({name: case.frame[name] for name in case.encoder.columns}, case.frame.where).take(rows)
