@@ -214,24 +214,30 @@ def test_a_fold_whose_kept_groups_lack_a_class_does_not_count():
     assert choice.scores[0].folds == 4
 
 
-def test_a_fold_that_no_path_joins_has_a_uniform_prior():
-    """Groups that touch nobody are a sorry graph, but no reason to refuse a fit."""
+def test_a_fold_that_no_path_joins_does_not_count_where_others_do():
     graph = GroupGraph.from_edges([(0, 1), (1, 2), (2, 3), (3, 4), (5, 6)])
 
     def make_prior(kept, held_out):
         return graph.prior(list(kept), list(held_out), measure="closeness", normalization="sum")
 
-    def refuse(kept, held_out):
+    choice = choose_penalty(SquaredLosses.from_arrays(*drifting()), graph, None, make_prior, ridge=0.01, max_folds=60)
+    assert (5, 6) not in choice.held_out
+    assert any("holds out 5, 6 does not count: no path leads" in note for note in choice.notes)
+    assert len(choice.held_out) + len(choice.notes) == len(LeaveRegionOut(graph).regions(range(7)))
+
+
+def test_where_no_path_joins_anything_priors_are_uniform():
+    """Groups that touch nobody are a sorry graph, but no reason to refuse a fit."""
+    graph = GroupGraph(range(7), {})
+
+    def make_prior(kept, held_out):
         raise GraphError("no path leads anywhere.")
 
     losses = SquaredLosses.from_arrays(*drifting())
-    choice = choose_penalty(losses, graph, None, make_prior, ridge=0.01, max_folds=60)
-    assert (5, 6) in choice.held_out
-    assert not choice.notes
-    alone = GroupGraph(range(7), {})
-    without = choose_penalty(losses, alone, None, refuse, ridge=0.01)
-    assert without.scores == choose_penalty(losses, alone, None, uniform, ridge=0.01).scores
-    assert without.held_out_hops is None
+    choice = choose_penalty(losses, graph, None, make_prior, ridge=0.01)
+    assert choice.scores == choose_penalty(losses, graph, None, uniform, ridge=0.01).scores
+    assert "uniform prior" in choice.notes[0]
+    assert choice.held_out_hops is None
 
 
 def test_a_fold_that_leaves_the_model_undetermined_does_not_count():

@@ -251,14 +251,14 @@ def choose_penalty(
     losses : of all training groups.
     graph : decides the folds (see the module), in any form that :func:`~toporo.graphs.as_graph` takes; or None.
     test_groups : names in the graph, or None. Without a graph they take no part.
-    make_prior : the prior for a fold from the groups kept and those held out; None is the uniform one, which a fold
-        also has where no path joins these groups.
+    make_prior : the prior for a fold from the groups kept and those held out; None is the uniform one.
     penalties, divergence, ridge : as in :func:`~toporo.robust.linear.path`.
     max_folds : at most this many folds, and at least two.
     most : the most weight of every group from the groups kept, as :func:`~toporo.robust.linear.path` takes it.
 
-    A fold does not count, and is named in the notes, where the kept groups lack a class that others have, or where
-    without a ridge they leave the model undetermined.
+    A fold does not count, and is named in the notes, where the kept groups lack a class that others have, where no path
+    joins them to the groups held out and the prior needs one (if no fold is left, all have a uniform prior), or
+    where without a ridge they leave the model undetermined.
     """
     names = losses.groups.names
     if len(names) < 3:
@@ -270,15 +270,21 @@ def choose_penalty(
     candidates = _largest_first(penalties)
     splitter, all_held_out = _folds(losses.groups, graph, test_groups, whole(max_folds, "max_folds", 2))
     settings = {"penalties": candidates, "divergence": divergence, "ridge": ridge}
-    rows: list[list[float]] = []
-    counted: list[tuple[Name, ...]] = []
     notes: list[str] = []
-    for held_out in tracked(all_held_out, "choosing the penalty"):
-        try:
-            rows.append(_fold_losses(losses, held_out, make_prior, most, settings))
-            counted.append(held_out)
-        except NoChoiceError as error:
-            notes.append(f"The fold that holds out {listed(held_out, 4)} does not count: {error}")
+    for prior_of in (make_prior, _uniform):
+        rows: list[list[float]] = []
+        counted: list[tuple[Name, ...]] = []
+        no_path = False
+        for held_out in tracked(all_held_out, "choosing the penalty"):
+            try:
+                rows.append(_fold_losses(losses, held_out, prior_of, most, settings))
+                counted.append(held_out)
+            except (GraphError, NoChoiceError) as error:
+                no_path |= isinstance(error, GraphError)
+                notes.append(f"The fold that holds out {listed(held_out, 4)} does not count: {error}")
+        if rows or not no_path:
+            break
+        notes = ["In no fold a path joins the groups kept to those held out: all have a uniform prior."]
     if not rows:
         raise NoChoiceError(
             f"the penalty cannot be chosen: none of {len(all_held_out)} folds can be fitted. {notes[-1]} "
@@ -331,11 +337,7 @@ def _fold_losses(
             raise NoChoiceError(f"no row of the groups kept is of class {listed(absent)}.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)  # the fit to all groups says what is to be said
-        limits = most(kept)
-        try:
-            prior = make_prior(kept, held_out)
-        except GraphError:  # no path
-            prior = None
+        prior, limits = make_prior(kept, held_out), most(kept)
         if limits is not None:
             prior = (prior or Prior.uniform(inside.groups)).within(limits)
         try:
@@ -345,6 +347,10 @@ def _fold_losses(
                 raise
             raise NoChoiceError(str(error)) from None
     return [float(held_out_losses(outside, fit).mean()) for fit in fits]
+
+
+def _uniform(kept: Sequence[Name], held_out: Sequence[Name]) -> None:
+    """Make no prior: all groups weigh the same."""
 
 
 def held_out_losses(losses: Losses, fit: RobustFit) -> Array:
