@@ -80,7 +80,7 @@ def forge(folder: Path, where: str, value: Any, out: Path) -> Path:
         ("chosen", "estimator.groups.0.loss", "much", "did not expect 'much', at groups[0].loss"),
         ("chosen", "estimator.groups.0.loss", 1.7e308, "expected a number within 1e307 of 0, at groups[0].loss"),
         ("chosen", "estimator.prior.saw_test_inputs", "inf", "expected true or false, found text, at saw_test_inputs"),
-        ("chosen", "estimator.choice.scores.0.score", -1, "expected a number >= 0.0, at scores[0].score"),
+        ("chosen", "estimator.choice.scores.0.score", -1, "the score of a penalty is -1.0: expected a number of at"),
         ("chosen", "estimator.history.0.steps", "many", "expected a whole number, found text, at steps"),
         ("network", "estimator.history.0.weights.0.0", "moon", "its history is that of other groups"),
     ],

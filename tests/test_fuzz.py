@@ -41,6 +41,7 @@ from toporo.coordinates import read_coordinates
 from toporo.data import images
 from toporo.data.frame import read_frame
 from toporo.doctor import examine
+from toporo.estimators.packing import pack, unpack
 from toporo.files import read_json
 from toporo.graphs import as_graph, with_text_names
 from toporo.objectives import TRO
@@ -225,8 +226,12 @@ def results(file: Path, thorough: bool) -> None:
 
 
 def record(file: Path, thorough: bool) -> None:
-    kinds: dict[str, Any] = {"prior": Prior, "round": RoundRecord, "choice": PenaltyChoice, "evaluation": Evaluation}
-    json.dumps(kinds[file.stem.rpartition("-")[2]].from_dict(read_json(file)).to_dict())
+    content, kind = read_json(file), file.stem.rpartition("-")[2]
+    if kind == "choice":
+        json.dumps(pack(unpack(PenaltyChoice, content, {}))[0])
+        return
+    kinds: dict[str, Any] = {"prior": Prior, "round": RoundRecord, "evaluation": Evaluation}
+    json.dumps(kinds[kind].from_dict(content).to_dict())
 
 
 def chips(file: Path, thorough: bool) -> None:

@@ -192,7 +192,7 @@ def changed(state: tuple[Any, Any], where: tuple[Any, ...], value: Any) -> tuple
         (LINEAR, ("content", "one_column"), "yes", "expected true or false or nothing, found text, at one_column"),
         (LINEAR, ("content", "history"), [{"value": 1}], "its history is not that of a linear model"),
         (LINEAR, ("content", "history"), 3, "expected a list, found a whole number, at history"),
-        (LINEAR, ("content", "choice"), {"penalty": 1}, "not a stored choice of a penalty"),
+        (LINEAR, ("content", "choice"), {"penalty": 1}, "a PenaltyChoice has no such field, or it is missing"),
         (LINEAR, ("content", "feature_names"), ["a"], "1 names of features, expected 3"),
         (LINEAR, ("arrays", "coef"), ..., "its arrays are"),
         (LINEAR, ("arrays", "more"), np.zeros(1), "its arrays are"),

@@ -165,7 +165,7 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
         "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
         "test_groups": None if estimator.test_groups_ is None else [name_to_json(n) for n in estimator.test_groups_],
         "penalty": None if estimator.penalty_ is None else _stored(estimator.penalty_),
-        "choice": None if estimator.choice_ is None else estimator.choice_.to_dict(),
+        "choice": None if estimator.choice_ is None else pack(estimator.choice_)[0],
         "history": [_record_to_json(record) for record in estimator.history_],
         "rows_in_effect": estimator.rows_in_effect_,
         "ridge": estimator.ridge_,
@@ -223,7 +223,7 @@ def _loaded(stored: StoredEstimator, arrays: Arrays) -> GroupEstimator:
     estimator.penalty_ = None if stored.penalty is None else float(stored.penalty)
     estimator.choice_ = estimator.penalty_scores_ = None
     if stored.choice is not None:
-        estimator.choice_ = PenaltyChoice.from_dict(stored.choice)
+        estimator.choice_ = unpack(PenaltyChoice, stored.choice, {})
         estimator.penalty_scores_ = estimator.choice_.scores
     restore = _round_from_json if settings.network else _solve_from_json
     estimator.history_ = [restore(record, set(estimator.group_sizes_)) for record in stored.history]
