@@ -33,7 +33,6 @@ TO_EXCLUDE = {("serious", "leaks-group"), ("serious", "leaks-target"), ("risky",
 #: Findings that a fit without ``--drop-rows`` would stop at, and those that it refuses to go on with.
 TO_DROP, BLOCKING = {"group-missing", "target-missing"}, {"refused"}
 #: The largest number that a table may hold: squares and their sums are numbers, too.
-LARGEST = 1e100
 
 
 def examine(
