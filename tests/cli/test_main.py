@@ -87,7 +87,7 @@ def test_reproduce_prints_a_table_and_writes_the_files(
     no_report(monkeypatch)
     assert "2 found from before" in toporo(*arguments, "--markdown").err
     again = toporo(*arguments, "--json")
-    assert json.loads(again.out) == json.loads((tmp_path / "runs/dg15/results.json").read_text())
+    assert json.loads(again.out) == json.loads((tmp_path / "runs/dg15/results.json").read_text())["rows"]
     assert "dg15:" not in again.err
 
 
@@ -97,7 +97,7 @@ def test_reproduce_prints_a_table_and_writes_the_files(
         (("reproduce", "dg-15"), "unknown benchmark 'dg-15'. Did you mean 'dg15'? Valid names: dg15, dg60, "),
         (("reproduce", "dg15", "--methods", "erm,foo"), "unknown method 'foo'"),
         (("reproduce", "dg15", "--data", "absent"), "no such data folder: absent (from --data"),
-        (("reproduce", "dg15", "--source", "published"), "file goes there as dg/toy_d15"),
+        (("reproduce", "dg15", "--source", "published"), "unknown source 'published'. Valid names: auto"),
     ],
 )
 def test_a_users_mistake_is_one_message_and_exit_code_1(

@@ -116,14 +116,6 @@ def test_the_warm_up_of_a_method_is_a_share_of_the_run(plan: TrainingPlan, steps
         assert made.penalty == BENCHMARKS["dg15"].protocol.method(name).settings["penalty"]
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_no_method_of_a_table_ends_its_run_within_its_warm_up(name: str) -> None:
-    for protocol in (BENCHMARKS[name].protocol, *BENCHMARKS[name].others.values()):
-        for method in protocol.get_methods():
-            assert "warm_up" not in method.settings, "a number of steps, whatever the length of the run"
-            assert method.settings.get("warm_up_share", 0.0) < 1.0
-
-
 @pytest.mark.usefixtures("no_data")
 @pytest.mark.parametrize(
     ("name", "expected", "how"),
