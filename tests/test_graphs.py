@@ -43,7 +43,6 @@ def network() -> nx.Graph:
         pytest.param(EDGES, id="triples"),
         pytest.param([list(edge) for edge in EDGES], id="lists"),
         pytest.param({"b": {"a": 1.0, "c": 2.5}}, id="neighbours with lengths"),
-        pytest.param(np.array(EDGES, dtype=object), id="an array"),
         pytest.param(network(), id="networkx"),
         pytest.param(frame(pd), id="pandas edges"),
         pytest.param(frame(pl), id="polars edges"),

@@ -45,7 +45,7 @@ def as_graph(given: Any) -> GroupGraph:
           with its name alone or with an empty second cell. In text files all names are text, and the first line is
           taken for a header if it reads like one (``source,target``, ``from,to,length``, …) and none of its cells is a
           name further down;
-        - edges: pairs, triples, ``(a,)`` for a group without an edge, or an array of two or three columns;
+        - edges: pairs, triples, and ``(a,)`` for a group without an edge;
         - a pandas or polars data frame, or a pyarrow table, of edges; or an adjacency matrix as a pandas frame, whose
           index has the labels of its columns;
         - a networkx graph, or weights of libpysal, of which the lengths are not used;
@@ -76,12 +76,10 @@ def as_graph(given: Any) -> GroupGraph:
             return GroupGraph.from_adjacency(given[index].to_numpy(), index)
         return _from_table(given)
     if hasattr(given, "shape"):
-        if hasattr(given, "toarray") or given.ndim != 2 or given.shape[1] not in (2, 3) or _is_square(given):
-            raise GraphError(
-                f"the graph is an array of shape {tuple(given.shape)}, which does not say what its rows are called: "
-                "use GroupGraph.from_adjacency(matrix, names=[...]), or give edges in two or three columns."
-            )
-        return GroupGraph.from_edges(given.tolist())
+        raise GraphError(
+            f"the graph is an array of shape {tuple(given.shape)}, which does not say what its rows are called: use "
+            "GroupGraph.from_adjacency(matrix, names=[...]), or give a list of edges, such as array.tolist()."
+        )
     if isinstance(given, Iterable):
         return GroupGraph.from_edges(given)
     raise GraphError(f"the graph is of type {type(given).__name__}: {EXPECTED}.")
@@ -111,11 +109,6 @@ def _as_text(name: Name) -> str:
 
 
 # ---------------------------------------------------------------- files and frames
-
-
-def _is_square(array: Any) -> bool:
-    """Return whether an array could be an adjacency matrix."""
-    return array.shape[0] == array.shape[1] and array.dtype.kind in "fiub"
 
 
 def _read_graph(file: Path) -> GroupGraph:

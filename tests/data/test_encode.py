@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from toporo.data import encode
 from toporo.data.encode import CategoryRule, Encoder, NumberRule
-from toporo.data.frame import Frame, Numbers, Texts, read_frame
+from toporo.data.frame import Frame, Numbers, Texts
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.estimators.packing import pack, unpack
 
@@ -66,16 +66,6 @@ def test_the_matrix_of_the_training_table() -> None:
     )
     assert encoded.matrix.flags.c_contiguous
     assert (encoded.unseen, encoded.filled, encoded.outside) == ({}, {"age": 1, "colour": 1}, {})
-
-
-def test_a_table_read_from_columns_is_encoded_alike() -> None:
-    """The reader's own columns, not only those made here."""
-    frame = read_frame(
-        {"age": [31, None, 45, 40], "colour": ["red", "blue", None, "red"], "unit": ["m", "m", "m", "m"]}
-    )
-    encoder = Encoder.fit(frame)
-    assert encoder.names == ("age", "age is missing", "colour = blue", "colour = red", "colour is missing")
-    assert_array_equal(encoder.transform(frame).matrix, Encoder.fit(MIXED).transform(MIXED).matrix[:, :5])
 
 
 @pytest.mark.parametrize(
@@ -176,12 +166,6 @@ def test_numbers_outside_the_training_range_are_counted() -> None:
     assert_array_equal(encoded.matrix[:, 0], [-1, 0, 10, 11, 12, 5])
 
 
-def test_further_columns_and_another_order_do_not_matter() -> None:
-    encoder = Encoder.fit(MIXED)
-    shuffled = Frame({"new": texts(*"abcd")} | dict(reversed(MIXED.columns.items())), "another table")
-    assert_array_equal(encoder.transform(shuffled).matrix, encoder.transform(MIXED).matrix)
-
-
 @pytest.mark.parametrize("empty", [numbers(None, None), numbers(None, None, kind="date"), texts(None, None)])
 def test_an_empty_column_is_of_any_kind(empty: Numbers | Texts) -> None:
     """A file of two rows whose cells are all missing says nothing about what they would have been."""
@@ -189,10 +173,6 @@ def test_an_empty_column_is_of_any_kind(empty: Numbers | Texts) -> None:
     encoded = encoder.transform(frame_of(x=empty, c=empty, d=empty))
     assert_array_equal(encoded.matrix, [[2, 0, 0, 6]] * 2)
     assert encoded.filled == {"x": 2, "c": 2, "d": 2}
-
-
-def test_no_rows_give_a_matrix_without_rows() -> None:
-    assert Encoder.fit(MIXED).transform(MIXED.take(np.arange(0))).matrix.shape == (0, 6)
 
 
 # ---------------------------------------------------------------------- names of outputs

@@ -347,7 +347,7 @@ def test_a_column_that_becomes_text_is_read_again(tmp_path: Path, monkeypatch: p
     table.loc[ROWS - 50 :, "late"] = "2024-05-31"
     table.to_csv(tmp_path / "t.csv", index=False)
     with monkeypatch.context() as patched:
-        patched.setattr("toporo.data.frame._PORTION", 500)
+        patched.setattr("toporo.data.table.PORTION", 500)
         whole = fit(tmp_path / "t.csv", features=["a", "code", "late"])
         with in_portions(monkeypatch):
             model = fit(tmp_path / "t.csv", features=["a", "code", "late"])

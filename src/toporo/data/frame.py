@@ -9,15 +9,14 @@ from typing import Any
 from toporo.data.columns import Column as Column
 from toporo.data.columns import Numbers as Numbers
 from toporo.data.columns import OtherKindError as OtherKindError
-from toporo.data.columns import Rows, joined, kind_of_cells, numbers_of, texts_of
+from toporo.data.columns import Rows, joined, numbers_of, texts_of
 from toporo.data.columns import Texts as Texts
 from toporo.data.columns import number as number
-from toporo.data.table import CHUNK_ROWS, Table, find_table
+from toporo.data.table import CHUNK_ROWS, PORTION, Table, find_table
 from toporo.errors import DataError, UnknownNameError, listed
 
 #: A packed table read whole may take 256 MiB, and beyond that a thousand times the size of its files.
 ALWAYS, RATIO = 1 << 28, 1000
-_PORTION = 65_536  # rows read at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +120,7 @@ def read_frame(
     if not names:
         why = "; ".join(f"{name!r}: {reason}" for name, reason in unusable.items())
         raise DataError(f"{table.where} has no column that can be used{f' ({why})' if why else ''}.")
-    head = head_frame(table, names).columns if not table.kinds else {}
-    kinds = {name: "text" if name in as_text else head[name].kind if head else table.kinds[name] for name in names}
+    kinds = {name: "text" if name in as_text else table.kinds[name] for name in names}
     while True:
         try:
             frame = _whole(table, kinds)
@@ -136,7 +134,7 @@ def _whole(table: Table, kinds: Mapping[str, str]) -> Frame:
     """Read columns of known kinds, unless they unpack to more than any table takes."""
     frames: list[Frame] = []
     size, most = 0, ALWAYS + RATIO * table.size
-    for batch in table.batches(list(kinds), _PORTION if table.size else CHUNK_ROWS):
+    for batch in table.batches(list(kinds), PORTION if table.size else CHUNK_ROWS):
         size += sum(array.nbytes + 8 * len(array) for array in batch[2])  # as read, and as numbers
         if table.size and size > most and table.format != "csv":
             raise DataError(
@@ -145,12 +143,12 @@ def _whole(table: Table, kinds: Mapping[str, str]) -> Frame:
             )
         frames.append(_frame(*batch, kinds))
     if not frames:
-        raise _no_rows(table)
+        raise no_rows(table)
     return replace(Frame.joined(frames), where=table.where, first=1)
 
 
 def stream_frames(
-    source: Any, kinds: Mapping[str, str], *, optional: Iterable[str] = (), delimiter: str = ",", rows: int = _PORTION
+    source: Any, kinds: Mapping[str, str], *, optional: Iterable[str] = (), delimiter: str = ",", rows: int = PORTION
 ) -> Iterator[Frame]:
     """Read columns of known kinds a portion of at most ``rows`` rows at a time, in memory that does not grow.
 
@@ -173,7 +171,7 @@ def stream_frames(
         any_rows = True
         yield frame
     if not any_rows:
-        raise _no_rows(table)
+        raise no_rows(table)
 
 
 def frames_of(table: Table, kinds: Mapping[str, str], rows: int) -> Iterator[Frame]:
@@ -192,29 +190,12 @@ def frames_of(table: Table, kinds: Mapping[str, str], rows: int) -> Iterator[Fra
         yield _frame(*batch, kinds)
 
 
-def head_frame(table: Table, names: Sequence[str]) -> Frame:
-    """Read the first rows of a table; cells get the kind that these rows suggest.
-
-    Parameters
-    ----------
-    table : that has these columns.
-    names : the columns to read.
-    """
-    usable = [name for name in names if name not in table.unusable]
-    batch = next(table.batches(usable, _PORTION), None)
-    if batch is None:
-        raise _no_rows(table)
-    arrays = zip(usable, batch[2], strict=True)
-    kinds = {name: table.kinds[name] if table.kinds else kind_of_cells(array) for name, array in arrays}
-    unusable = {name: table.unusable[name] for name in names if name in table.unusable}
-    return replace(_frame(*batch, kinds), where=table.where, unusable=unusable)
-
-
 def _names(given: Iterable[str]) -> set[str]:
     return {given} if isinstance(given, str) else set(given)
 
 
-def _no_rows(table: Table) -> NoRowsError:
+def no_rows(table: Table) -> NoRowsError:
+    """Return the error for a table without rows."""
     return NoRowsError(f"{table.where} has a header but no rows: expected a line of values for every point.")
 
 

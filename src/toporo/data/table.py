@@ -23,6 +23,8 @@ from toporo.text import spelled
 
 #: Rows of a chunk of a table in memory, and at least of a Parquet file that has as many.
 CHUNK_ROWS = 1 << 20
+#: Rows of a batch that is read.
+PORTION = 1 << 16
 #: Errors of pyarrow for values that it cannot hold in a column.
 _REFUSED = (ValueError, TypeError, OverflowError, NotImplementedError)
 
@@ -56,7 +58,8 @@ class Table:
     where : the table for messages; an address without its options.
     names : its columns, those of hive partitions last.
     chunks : in order of the files' names and of the rows.
-    kinds : ``"number"``, ``"date"`` or ``"text"`` by column; empty for CSV, where every cell is text.
+    kinds : ``"number"``, ``"date"`` or ``"text"`` by column; of CSV what the first rows suggest, and later cells may
+        differ.
     unusable : columns of other types, each with the reason.
     format : ``"csv"``, ``"parquet"`` or ``"feather"``; ``"memory"`` of a data frame.
     source : the :class:`~toporo.data.sources.Files`, or a table of pyarrow.
@@ -119,7 +122,7 @@ class Table:
             stored = [name for name in names if name not in keys] or [next(filter(None, file.schema.names))]
             rows = 0
             for batch in file.batches([file.schema.names.index(name) for name in stored]):
-                if self.kinds:
+                if self.format != "csv":
                     batch.validate(full=True)  # else damage is a crash, not an error
                 columns = {name: pa.repeat(pa.scalar(value), batch.num_rows) for name, value in keys.items()}
                 columns |= dict(zip(stored, batch.columns, strict=True))
@@ -209,7 +212,11 @@ def _of_files(files: Files, delimiter: str) -> Table:
     kinds, unusable = _kinds(schema)
     kinds |= {name: kind_of_cells(pa.array([dict(chunk.keys)[name] for chunk in chunks])) for name in keys}
     names = (*schema.names, *keys)
-    return Table(files.where, names, tuple(chunks), {} if kind == "csv" else kinds, unusable, kind, files, delimiter)
+    table = Table(files.where, names, tuple(chunks), kinds, unusable, kind, files, delimiter)
+    head = next(table.batches(schema.names, PORTION), None) if kind == "csv" and schema.names else None
+    if head is None:
+        return table
+    return replace(table, kinds=kinds | dict(zip(schema.names, map(kind_of_cells, head[2]), strict=True)))
 
 
 def _unified(schema: Any, theirs: Any, a: str, b: str) -> Any:

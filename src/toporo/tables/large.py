@@ -19,7 +19,7 @@ import numpy as np
 
 from toporo.checks import parse_memory
 from toporo.data.encode import MOST_LEVELS, Encoder
-from toporo.data.frame import Frame, Numbers, OtherKindError, head_frame
+from toporo.data.frame import Frame, Numbers, OtherKindError, frames_of, no_rows
 from toporo.data.table import Table, find_table, is_rereadable
 from toporo.errors import DataError, SettingError, UnknownNameError, warn
 from toporo.estimators.rows import Scaling
@@ -408,11 +408,14 @@ def _kinds(
     out, text = set(exclude), set(as_text)
     for name in sorted(out):
         if name not in dataset.names:
-            raise UnknownNameError("column", name, [name for name in dataset.names if name])
-    names = [name for name in dataset.names if name and name not in out]
-    head = head_frame(dataset, names)
-    kinds = {name: "text" if name in text else head[name].kind for name in names if name in head}
-    return kinds, head, dict(head.unusable)
+            raise UnknownNameError("column", name, dataset.names)
+    unusable = {name: why for name, why in dataset.unusable.items() if name not in out}
+    names = [name for name in dataset.names if name not in out and name not in unusable]
+    kinds = {name: "text" if name in text else dataset.kinds[name] for name in names}
+    head = next(frames_of(dataset, kinds, PORTION), None)
+    if head is None:
+        raise no_rows(dataset)
+    return kinds, head, unusable
 
 
 def _rows_about(dataset: Table) -> int:
