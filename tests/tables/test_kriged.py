@@ -205,7 +205,7 @@ def test_a_saved_model_is_the_same_to_the_last_bit(model: TableModel, saved: Pat
 def test_more_effects_than_there_is_room_for_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toporo.robust.likelihood.MOST_EFFECTS", 45)
     model = fit()
-    assert model.estimator.fit_.models[-1].solved.layout.slopes < 8
+    assert model.estimator.fit_.counting[-1][0].layout.slopes < 8
     model.save(tmp_path / "m")
     assert np.array_equal(load_model(tmp_path / "m").predict(AFTER), model.predict(AFTER))
 

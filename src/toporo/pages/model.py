@@ -12,13 +12,13 @@ import numpy as np
 import toporo
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import GroupRow
-from toporo.estimators.league import LeagueTable
+from toporo.estimators.leaderboard import Leaderboard
 from toporo.files import write_text
 from toporo.pages.cells import explain_table, interval_text, number, quoted, versions
 from toporo.pages.charts import COLORS, Line, figure_section, line_chart
 from toporo.pages.compare import against_section
 from toporo.pages.maps import graph_chart
-from toporo.pages.model_by_group import kriged_sections, league_sections
+from toporo.pages.model_by_group import kriged_sections, leaderboard_sections
 from toporo.pages.model_text import ModelReport, cautions, summary, verdict
 from toporo.pages.render import Section, render
 from toporo.pages.rows import Marks, Panel, row_chart
@@ -97,7 +97,7 @@ def describe_model(
     model, evaluation, source, against : as for :func:`write_model_report`.
     """
     report = ModelReport(model, evaluation, source, against)
-    table, prior = report.table, model.estimator.prior_
+    table, prior = report.table, getattr(model.estimator, "prior_", None)
     compared = None
     if evaluation is not None and against is not None:
         name, other = against
@@ -111,7 +111,7 @@ def describe_model(
         "test_groups": model.test_groups,
         "groups_outside": sorted(report.groups_outside),
         "estimator": type(model.estimator).__name__,
-        "penalty": number_to_json(model.estimator.penalty_),
+        "penalty": number_to_json(getattr(model.estimator, "penalty_", None)),
         "prior": None if prior is None else {key: getattr(prior, key) for key in PRIOR_FIELDS},
         **table.about,
         table.key: table.to_dict(),
@@ -133,8 +133,8 @@ def _sections(report: ModelReport) -> list[Section]:
         sections.append(None if report.against is None else against_section(evaluation, *report.against))
     if isinstance(table, CoefficientTable):
         sections += kriged_sections(report, table)
-    elif isinstance(table, LeagueTable):
-        sections += league_sections(report, table)
+    elif isinstance(table, Leaderboard):
+        sections += leaderboard_sections(report, table)
     else:
         sections += [_graph_section(report), _weight_section(report), _penalty_section(report)]
         sections += [_training_section(model), _effects_section(model)]
@@ -274,7 +274,7 @@ def _penalty_section(report: ModelReport) -> Section | None:
 
 
 def _training_section(model: TableModel) -> Section | None:
-    history = [record for record in model.estimator.history_ if hasattr(record, "weights")]
+    history = [record for record in getattr(model.estimator, "history_", ()) if hasattr(record, "weights")]
     if not history:
         return None
     heaviest = sorted(history[-1].weights.items(), key=lambda item: (-item[1], str(item[0])))[: len(COLORS)]
@@ -334,7 +334,7 @@ def _settings(report: ModelReport) -> list[tuple[str, str]]:
     settings = {titles.get(key, key): value for key, value in model.about.items()}
     settings |= {"estimator": type(model.estimator).__name__, **dict(sorted(model.estimator.get_params().items()))}
     lines = [(key.replace("_", " "), _setting(value)) for key, value in settings.items()]
-    for record in model.estimator.history_:
+    for record in getattr(model.estimator, "history_", ()):
         if hasattr(record, "relative_gap"):
             gap = f"at most {record.relative_gap:.0e} of its value above the optimum"
             lines.append(("solver", f"{record.steps} steps; {gap}"))

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from toporo.estimators.coefficients import CoefficientTable
-from toporo.estimators.league import LeagueTable
+from toporo.estimators.leaderboard import Leaderboard
 from toporo.pages.cells import explain_table, number
 from toporo.pages.charts import figure_section
 from toporo.pages.maps import graph_chart
@@ -94,21 +94,21 @@ def coefficient_panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, flo
 # ---------------------------------------------------------------- means of several models
 
 
-def league_sections(report: ModelReport, table: LeagueTable) -> list[Section | None]:
+def leaderboard_sections(report: ModelReport, table: Leaderboard) -> list[Section | None]:
     """Make the sections about a mean of several models; ``table`` is from its ``explain``."""
     text = (
         "Each candidate was fitted repeatedly, each time without some training groups, and its errors were measured "
         "in those groups, on average and in the worst part of them. Errors are squared and relative to a safe mean of "
-        "a few candidates: below 1 is better. Ensemble weights (“vote”) are shrunk towards that mean; a candidate "
+        "a few candidates: below 1 is better. Ensemble weights are shrunk towards that mean; a candidate "
         "with large errors in any part of the groups has none."
     )
-    candidates = Section("league", "Candidates", text, tables=(explain_table(table),))
+    candidates = Section("leaderboard", "Candidates", text, tables=(explain_table(table),))
     graph = report.model.graph
     effects = [] if graph is None else [_effect_map(report, graph, table), _effect_table(report, graph, table)]
     return [candidates, *effects]
 
 
-def _effect_map(report: ModelReport, graph: GroupGraph, table: LeagueTable) -> Section:
+def _effect_map(report: ModelReport, graph: GroupGraph, table: Leaderboard) -> Section:
     model = report.model
     values = {row["group"]: np.atleast_1d(row["effect"]) for row in table.about["effects"]}
     classes = list(model.classes or [""])
@@ -128,7 +128,7 @@ def _effect_map(report: ModelReport, graph: GroupGraph, table: LeagueTable) -> S
     return figure_section("effects", "Group effects", text, figure)
 
 
-def _effect_table(report: ModelReport, graph: GroupGraph, table: LeagueTable) -> Section:
+def _effect_table(report: ModelReport, graph: GroupGraph, table: Leaderboard) -> Section:
     model = report.model
     hops = graph.hops([name for name in model.groups if name in graph])
     effects = table.about["effects"]

@@ -11,7 +11,7 @@ from typing import Any
 from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import RowTable
-from toporo.estimators.league import LeagueTable
+from toporo.estimators.leaderboard import Leaderboard
 from toporo.pages.cells import interval_text, number, quoted, quoted_names, where
 from toporo.pages.maps import OUTSIDE
 from toporo.pages.render import Verdict
@@ -192,7 +192,7 @@ def _penalty(report: ModelReport) -> str:
 
 
 def _prior(model: TableModel) -> str:
-    prior = model.estimator.prior_
+    prior = getattr(model.estimator, "prior_", None)
     if prior is None:
         return "There is one training group, so this is an ordinary regression."
     capped = f"{100 * prior.capped_mass:.2g} % taken from groups of few rows" if prior.capped_mass else ""
@@ -230,8 +230,8 @@ def cautions(report: ModelReport) -> list[str]:
     unreachable = [name for name, hops in report.test_hops.items() if math.isinf(hops)]
     if isinstance(table, CoefficientTable):
         about, control = _about_kriged(model), "a linear model (erm) and a kriged one without the graph"
-    elif isinstance(table, LeagueTable):
-        about, control = _about_league(table), "a linear model (--model linear) and one fitted with equal weights (erm)"
+    elif isinstance(table, Leaderboard):
+        about, control = (_about_auto(table), "a linear model (--model linear) and one fitted with equal weights (erm)")
     else:
         about, control = _about_weights(report), "models with a uniform prior and with equal weights (erm)"
     alone = "" if report.against is not None else "No control was fitted for this page. "
@@ -280,7 +280,7 @@ def _about_kriged(model: TableModel) -> list[tuple[Any, str]]:
     ]  # fmt: skip
 
 
-def _about_league(table: LeagueTable) -> list[tuple[Any, str]]:
+def _about_auto(table: Leaderboard) -> list[tuple[Any, str]]:
     failed = [row.name for row in table if math.isnan(row.error)]
     return [
         (True, "Errors of candidates are measured in training groups that were left out, a few at a time. New groups "
@@ -294,7 +294,7 @@ def _about_evaluation(report: ModelReport) -> list[tuple[Any, str]]:
     if evaluation is None:
         return [(True, "Nothing was evaluated. This takes a table with targets, preferably of groups that the model "
                  "was not trained on.")]  # fmt: skip
-    count, prior = len(evaluation.groups), model.estimator.prior_
+    count, prior = len(evaluation.groups), getattr(model.estimator, "prior_", None)
     saw = model.estimator.saw_ if model.by_group else () if prior is None else prior.saw
     chosen = "" if model.kriged else ", another ensemble" if model.by_group else ", another choice of the penalty"
     seen = sum(score.trained for score in evaluation.groups)

@@ -25,7 +25,7 @@ from toporo.estimators import (
     TRORegressor,
 )
 from toporo.estimators.auto import TreesClassifier, TreesRegressor
-from toporo.estimators.held_out import FEWEST, refitted
+from toporo.estimators.intervals import FEWEST, refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
 from toporo.pool import LOCAL, Threads, open_pool
@@ -54,7 +54,7 @@ KRIGED: dict[str, Any] = {"classification": KrigedClassifier, "regression": Krig
 #: Settings that mean nothing to the other methods.
 TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
 #: Settings of a fit alone, which a fitted model does not keep: whom it tells what it tries, and where it goes on.
-OF_FIT = ("report", "resume")
+OF_FIT = ("resume",)
 
 
 def fit_table(
