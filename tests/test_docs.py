@@ -148,7 +148,7 @@ AFTER = {
     "guide: How far a model reaches": "rows.by_group['MO'].hops == 1",
     "guide: Intervals": "(low < high).all() and table.least_covered.group == 'MO'",
     "guide: scikit-learn": "'hops' in printed and 'penalty' in search.best_params_",
-    "guide: Several models with a vote": "'trees with context' in printed and sum(model.votes_.values()) > 0.999",
+    "guide: A weighted mean of several models": "'trees with context' in printed and 'trees' in model.weights_",
     "guide: Weights that rows can bear": "model.rows_in_effect_ >= 30 and 'rows' in printed",
     "guide: Which model": "'too few to tell' in printed and Path('models.csv').read_text().startswith('model,kind')",
     "guide: Any model": "abs(model.sample_weight(state).sum() - 150) < 1e-6 and set(tro.losses_) == set(train)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import joblib
@@ -15,6 +16,8 @@ from sklearn.base import clone
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.places import Places
+from toporo.groups import Groups
 
 CHAIN = [(place, place + 1) for place in range(11)]
 TEST = (2, 5, 8)
@@ -269,20 +272,17 @@ def test_the_local_regression_is_a_ridge_weighted_by_random_walks():
     x = rng.normal(size=(135, 2)) + rng.normal(size=(9, 2))[g]
     y = np.einsum("nj,nj->n", x, np.column_stack([g, -g])[..., :]) + rng.normal(size=135)
     known = ~np.isin(g, [4, 5])
-
-    class Local(KrigedRegressor):
-        _local = 1.0
-
-    model = Local(graph=[(i, i + 1) for i in range(8)]).fit(x[known], y[known], groups=g[known])
-    model.gate_ = 1.0
-    scaled = model.scaling_.apply(x)
+    model = KrigedRegressor(graph=[(i, i + 1) for i in range(8)]).fit(x[known], y[known], groups=g[known])
+    value = replace(model.model_, local=1.0 / model.gate_)
+    scaled = value.inputs.apply(x)
     weights = np.where(g == 3, 2 / 3, 0.0) + np.where(g == 6, 1 / 3, 0.0)  # from 4 a walk ends in 3 twice as often
     design = np.column_stack([np.ones(135), scaled])
     squares = (design * weights[:, None]).T @ design / 15 + np.diag([0.0, 0.01, 0.01])
-    target = model.target_scaling_.apply(y[:, None])
+    target = value.targets.apply(y[:, None])
     theta = np.linalg.solve(squares, (design * weights[:, None]).T @ target / 15)
-    expected = (design[g == 4] @ theta * model.target_scaling_.scale + model.target_scaling_.center)[:, 0]
-    np.testing.assert_allclose(model.predict(x[g == 4], groups=g[g == 4]), expected)
+    expected = (design[g == 4] @ theta * value.targets.scale + value.targets.center)[:, 0]
+    predicted = value(x[g == 4], Places(Groups.of(g[g == 4].tolist())))
+    np.testing.assert_allclose(predicted[:, 0], expected)
 
 
 def test_a_piece_of_the_graph_without_training_groups_gets_what_all_have_in_common():
@@ -313,32 +313,6 @@ def test_without_context_no_other_row_is_looked_at():
         [model.predict(row[None], groups=[name]) for row, name in zip(x[g < 2], g[g < 2], strict=True)]
     )
     np.testing.assert_allclose(together, alone)
-
-
-def test_what_cannot_fit_in_memory_is_an_error_before_the_work_starts(monkeypatch):
-    monkeypatch.setattr("toporo.estimators.kriged.free_bytes", lambda: 1_000)
-    rng = np.random.default_rng(0)
-    with pytest.raises(
-        DataError, match=r"5 groups with 3 inputs and a graph of 0 need about .* GiB are free: use fewer"
-    ):
-        KrigedRegressor().fit(rng.normal(size=(50, 3)), rng.normal(size=50), groups=np.repeat(range(5), 10))
-
-
-def test_means_that_are_known_take_the_place_of_those_of_the_rows():
-    rng = np.random.default_rng(0)
-    g = np.repeat(np.arange(20), 15)
-    place = rng.normal(size=(20, 2))
-    x = rng.normal(size=(300, 2)) + place[g]
-    y = x @ [1.0, 2.0] + place[g] @ [5.0, 0.0] + rng.normal(size=300)
-    known = g < 18
-    model = KrigedRegressor(graph=[(i, i + 1) for i in range(19)]).fit(x[known], y[known], groups=g[known])
-    one = np.flatnonzero(g == 19)[:1]
-    alone = model.predict(x[one], groups=[19])
-    told = model.predict(x[one], groups=[19], means={19: place[19], "elsewhere": [0.0, 0.0]})
-    best = x[one] @ [1.0, 2.0] + place[19] @ [5.0, 0.0]
-    assert abs(told - best) < abs(alone - best)
-    with pytest.raises(DataError, match="means of 19: expected 2 finite numbers"):
-        model.predict(x[one], groups=[19], means={19: [1.0]})
 
 
 def test_what_cannot_be_known_without_a_graph_or_without_groups_is_said():

@@ -17,7 +17,7 @@ import pytest
 from tests.pages.page import Page
 from tests.tables.cases import RIVER, STATIONS, STREAM, floods, river
 from toporo.doctor import examine
-from toporo.estimators.league import Standing
+from toporo.estimators.leaderboard import CandidateScore
 from toporo.pages.cells import interval_text, number, share
 from toporo.pages.charts import NAME_LETTERS
 from toporo.pages.doctor import write_doctor_report
@@ -150,7 +150,7 @@ def test_two_hundred_groups_stay_below_a_megabyte(tmp_path: Path) -> None:
         (("a",), {"model": "linear"}, ["weights", "effects", "table", "columns"], "an ordinary regression"),
         (("a",), {"model": "kriged"}, ["evidence", "table", "columns"], "There is one training group"),
         (STATIONS, {"model": "kriged"}, ["evidence", "table", "columns"], "kriging"),
-        (STATIONS, {}, ["league", "columns"], "There is no graph"),
+        (STATIONS, {}, ["leaderboard", "columns"], "There is no graph"),
     ],
 )
 def test_pages_without_a_graph(
@@ -175,8 +175,8 @@ def test_effects_of_two_classes_are_of_the_second(tmp_path: Path) -> None:
 
 def test_a_candidate_that_failed_is_named(tmp_path: Path) -> None:
     model = fit_table(river(groups=STATIONS), target="y", group="station")
-    failed = Standing("<b>mine</b>", math.nan, math.nan, 0.0, "ValueError: no")
-    model.estimator.league_ = (*model.estimator.league_, failed)
+    failed = CandidateScore("<b>mine</b>", math.nan, math.nan, 0.0, "ValueError: no")
+    model.estimator.leaderboard_ = (*model.estimator.leaderboard_, failed)
     page = page_of(model, tmp_path)
     assert "not fitted, for the reasons in their table: “<b>mine</b>”" in page.text
     assert "ValueError: no" in page.text

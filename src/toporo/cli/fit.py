@@ -93,7 +93,7 @@ def fit(
     model: Annotated[
         str | None,
         choice(
-            "auto: several, with a vote each; trees: boosted trees alone, a control; linear (exact); mlp; or kriged: "
+            "auto: several, weighted; trees: boosted trees alone, a control; linear (exact); mlp; or kriged: "
             "coefficients by group that follow the graph.",
             _MODEL,
             MODELS,
@@ -119,7 +119,7 @@ def fit(
 
     Columns are typed by their cells; text becomes categories, missing
     features are filled in, and all that is kept with the model. Several
-    models get a vote each by how they do in training groups left out, and
+    models are weighted by how they do in training groups left out, and
     what they leave follows the graph. Settings of weights ask for a linear
     model instead, fitted against the worst mixture of groups near the
     graph's prior. A table may be larger than memory, a folder of files, a
@@ -162,7 +162,7 @@ def fit(
 
 @contextmanager
 def _resumable(kind: str, out: Path) -> Iterator[Path]:
-    """Where models by votes keep what the next fit goes on from, until this one is done."""
+    """Return where an ensemble keeps what the next fit goes on from, until this one is done."""
     place = Path(realpath(out))
     kept = place.with_name(f".{place.name}.resume")
     try:

@@ -10,11 +10,8 @@ predictions (:mod:`toporo.estimators.ensemble`), and their residuals are kriged 
 from __future__ import annotations
 
 import os
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -25,23 +22,23 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from toporo.checks import number, whole
-from toporo.choice.cross_fitting import CrossFit, Fold, Mask, OutOfFold, folds
-from toporo.errors import DataError, SettingError, listed, warn
-from toporo.estimators.auto_model import AutoModel, OutOfFoldPredictions
+from toporo.choice.cross_fitting import Fold, OutOfFold, folds
+from toporo.errors import DataError, SettingError, listed
+from toporo.estimators.auto_fit import fit_candidates, judging_rows, taken
+from toporo.estimators.auto_model import AutoModel
 from toporo.estimators.base import plot_bars
-from toporo.estimators.candidates import CANDIDATES, Candidate, NotApplicableError, Training, of_estimator
+from toporo.estimators.candidates import CANDIDATES, SAFE, Candidate, Training, of_estimator
 from toporo.estimators.effects import GroupEffect, GroupEffects
 from toporo.estimators.ensemble import Ensemble, OutOfFoldTable, best_sharpness, sharpened
-from toporo.estimators.intervals import Intervals, check_level, scores_of, why_none
+from toporo.estimators.intervals import FEWEST, Intervals, check_level, scores_of, why_none
 from toporo.estimators.leaderboard import Leaderboard, effect_facts, effect_size
-from toporo.estimators.places import Context, GroupAwareEstimator, Neighbors, Places
+from toporo.estimators.places import Context, GroupAwareEstimator, Neighbors
 from toporo.estimators.predictors import Predictor
 from toporo.estimators.resume import Store
 from toporo.estimators.rows import (
     EVERYONE,
     check_classes,
     check_numbers,
-    draw,
     encode_classes,
     group_ids,
     ids_to_predict,
@@ -54,9 +51,7 @@ from toporo.estimators.rows import (
 )
 from toporo.estimators.weighted import weight_name
 from toporo.graphs import as_graph
-from toporo.groups import GroupIds
-from toporo.machine import Fit, FitPool, one_thread, usable_threads
-from toporo.progress import tracked
+from toporo.machine import one_thread, usable_threads
 from toporo.robust.rows import as_weights, refuse_huge
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
@@ -64,54 +59,13 @@ from toporo.types import Array, Name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Of more rows than this, so many are drawn to judge candidates; the models that predict are fitted to all.
-MOST_ROWS = 100_000
-
-
-class _LateError(Exception):
-    """The budget is spent."""
-
-
-@dataclass(frozen=True, eq=False)
-class CandidateFits:
-    """The fits of one candidate.
-
-    Attributes
-    ----------
-    known : out-of-fold predictions from an earlier call; else None.
-    store : where to keep them, or None.
-    folds : fits without the groups of each fold, which return predictions for its rows.
-    final : the fit to all rows.
-    """
-
-    known: Array | None
-    store: Store | None
-    folds: CrossFit
-    final: Fit[Predictor]
-
-    def out_of_fold(self, name: str) -> Array:
-        """Return out-of-fold predictions, (rows, outputs)."""
-        if self.known is not None:
-            return self.known
-        out = np.asarray(self.folds.result().by_row(), dtype=np.float64)
-        if not np.isfinite(out).all():
-            raise DataError("it predicts NaN or infinity")
-        if self.store is not None:
-            self.store.write(name, out)
-        return out
-
-    def cancel(self) -> None:
-        """Do not start fits that have not started."""
-        self.folds.cancel()
-        self.final.cancel()
-
 
 class AutoEstimator(GroupAwareEstimator, ABC):
     """Fits, predictions and explanation of ensembles of numbers and of classes."""
 
     model_: AutoModel
     candidates_: dict[str, Predictor]
-    out_of_fold_: OutOfFoldPredictions | None
+    out_of_fold_: Array | None
 
     #: The only candidates; all that are registered for numbers, or for classes, where this is None.
     _only: ClassVar[tuple[str, ...] | None] = None
@@ -201,43 +155,39 @@ class AutoEstimator(GroupAwareEstimator, ABC):
         return found
 
     def _fit(self, every: Training, workers: int) -> Self:
-        rows = _judged_rows(every.ids, self.random_state)
-        some = every if rows is None else _taken(every, rows, every.test_groups)
+        rows = judging_rows(every.ids, self.random_state)
+        some = every if len(rows) == len(every.y) else taken(every, rows, every.test_groups)
         parts = folds(some.ids, parts=self.folds, seed=self.random_state)
         if not parts:
             raise DataError(f"{len(some.ids)} row(s): expected at least two.")
         usual = self._usual()
-        found, final, failed = self._fit_candidates(usual, every, some, parts, workers)
-        classes = every.classes
+        store = None if self.resume is None else Store(Path(self.resume), some, self.folds)
+        tried: dict[str, Any] = {"workers": workers, "store": store, "budget": self.budget}
+        found = fit_candidates(usual, self._own(usual), every, some, parts, **tried)
+        classes, groups = every.classes, len(some.ids.groups)
         wanted = np.asarray(some.y[:, None] if classes is None else some.y[:, None] == classes, dtype=np.float64)
-        table = OutOfFoldTable(found, wanted, some.mass, parts)
-        safe = table.safe(
-            *(
-                [n for n, each in usual.items() if each.safe == how and n in found]
-                for how in ("always", "unless far off")
-            )
+        table = OutOfFoldTable(found.predictions, wanted, some.mass, parts)
+        always, unless_far = (
+            [name for name in found.predictions if name in usual and usual[name].safe == when] for when in SAFE
         )
-        far = f"far off in some {'groups' if len(some.ids.groups) > 1 else 'rows'}"
-        weights, scores = table.weigh(safe, failed, far)
-        mean = np.sum([weights[name] * values for name, values in found.items()], axis=0)
+        far = f"far off in some {'groups' if groups > 1 else 'rows'}"
+        weights, scores = table.weigh(table.safe(always, unless_far), found.failed, far)
+        positive = {name: weight for name, weight in weights.items() if weight > 0.0}
+        mean = np.sum([weight * found.predictions[name] for name, weight in positive.items()], axis=0)
         sharpness = 1.0 if classes is None else best_sharpness(mean, wanted, some.mass)
         mean = sharpened(mean, sharpness)
-        predictions = mean[:, 0] if classes is None else mean
-        effects = GroupEffects.fit(some.y, predictions, some.ids, some.weights, every.graph, classes)
-        if len(some.ids.groups) > 2:
-            mean = effects.combine(mean, effects.out_of_fold(some.ids, parts))
-            predictions = mean[:, 0] if classes is None else mean
+        effects = GroupEffects.fit(some.y, _column(mean, classes), some.ids, some.weights, every.graph, classes)
         intervals = None
-        if len(some.ids.groups) > 2:
-            scored, out = scores_of(some.y, predictions, classes), Fold.of(parts)
-            held_out = OutOfFold(out, [scored[fold.held_out] for fold in out], [])
+        if groups >= FEWEST:
+            mean = effects.combine(mean, effects.out_of_fold(some.ids, parts))
+            scores_by_row, out = scores_of(some.y, _column(mean, classes), classes), Fold.of(parts)
+            held_out = OutOfFold(out, [scores_by_row[fold.held_out] for fold in out], [])
             intervals = Intervals.of_folds(held_out, some.ids, every.graph)
-        self.candidates_ = {name: final[name] for name in found}
-        self.out_of_fold_ = OutOfFoldPredictions(
-            np.arange(len(some.y)) if rows is None else rows, some.y, some.ids, predictions
-        )
-        positive = {name: weight for name, weight in weights.items() if weight > 0.0}
-        ensemble = Ensemble(positive, {name: final[name] for name in positive}, sharpness)
+        self.candidates_ = {name: found.final[name] for name in found.predictions}
+        out_of_fold = np.full((len(every.y), mean.shape[1]), np.nan)
+        out_of_fold[rows] = mean
+        self.out_of_fold_ = _column(out_of_fold, classes)
+        ensemble = Ensemble(positive, {name: found.final[name] for name in positive}, sharpness)
         test = None if self.test_groups is None else tuple(self.test_groups)
         settings = test, int(self.folds), int(self.random_state)
         sizes, inputs = sizes_of(every.ids), every.x.shape[1]
@@ -292,64 +242,6 @@ class AutoEstimator(GroupAwareEstimator, ABC):
         if strange:
             raise SettingError(f"candidates has {listed(strange)}: expected estimators as scikit-learn has them.")
         return {name: Candidate(of_estimator(each)) for name, each in own.items()}
-
-    def _fit_candidates(
-        self, usual: dict[str, Candidate], every: Training, some: Training, parts: tuple[Mask, ...], workers: int
-    ) -> tuple[dict[str, Array], dict[str, Predictor], dict[str, str]]:
-        """Return by candidate out-of-fold predictions, the fit to all rows, and errors of those that failed."""
-        start, own = time.monotonic(), self._own(usual)
-        apart = [_taken(some, np.flatnonzero(~part), _names(some.ids, part), every) for part in parts]
-        store = None if self.resume is None else Store(Path(self.resume), some, self.folds)
-        found, final = dict[str, Array](), dict[str, Predictor]()
-        failed, late = dict[str, str](), list[str]()
-
-        def predict(each: Candidate, fold: Fold) -> Array:
-            if self.budget is not None and time.monotonic() - start > self.budget:
-                raise _LateError
-            predictor = each.fit(apart[fold.number])
-            return predictor(some.x[fold.held_out], Places(some_of(some.ids, fold.held_out)))
-
-        with FitPool(workers) as pool:
-            fits = {}
-            for name, each in (usual | own).items():
-                kept = store if name in usual else None
-                known = None if kept is None else kept.read(name)
-                # The user's code may not be made for threads.
-                submit: Callable[[Any], Any] = pool.submit if name in usual else Fit
-                without = CrossFit(partial(predict, each), parts if known is None else (), submit=submit)
-                fits[name] = CandidateFits(known, kept, without, submit(partial(each.fit, every)))
-            for name in tracked(fits, "trying {}".format):
-                try:
-                    values = fits[name].out_of_fold(name)
-                    final[name] = fits[name].final.result()
-                    found[name] = values
-                except NotApplicableError:
-                    continue
-                except _LateError:
-                    late.append(name)
-                except Exception as error:  # whatever a candidate does, the others go on
-                    failed[name] = f"{type(error).__name__}: {error}"
-                finally:
-                    fits[name].cancel()
-        if store is not None and store.failure is not None:
-            warn(
-                f"the fit went on, but its results cannot be kept in {str(store.folder)!r} ({store.failure}), so the "
-                "next one repeats it. Free some space, or choose another folder for resume."
-            )
-        reasons = "; ".join(f"{name} ({why.splitlines()[0]})" for name, why in failed.items())
-        if not any(each.safe and name in found for name, each in usual.items()):
-            if late:
-                raise SettingError(
-                    f"the budget of {self.budget:g} s was spent before one candidate was fitted, after "
-                    f"{time.monotonic() - start:.1f} s: give more, or fit a linear model (model='linear', --model "
-                    "linear)."
-                )
-            raise DataError(f"no candidate could be fitted: {reasons}")
-        if failed:
-            warn(f"{len(failed)} candidate(s) could not be fitted and have no weight: {reasons}.")
-        if late:
-            warn(f"the budget of {self.budget:g} s was spent before {listed(late)}: they have no weight.")
-        return found, final, failed | dict.fromkeys(late, "not tried: the budget was spent")
 
     # ------------------------------------------------------------ predictions
 
@@ -457,9 +349,7 @@ class AutoEstimator(GroupAwareEstimator, ABC):
         check_is_fitted(self)
         graph: GroupGraph | None = self.topology_
         effects = {} if graph is None else self.effect(graph.names)
-        unit = " in log-odds" if is_classifier(self) else ""
-        gate = None if graph is None else self.gate_
-        facts = effect_facts(self.leaderboard_, self.evidence_, gate, effects, unit)
+        facts = effect_facts(self.leaderboard_, self.evidence_, None if graph is None else self.gate_, effects)
         return Leaderboard(self.leaderboard_, facts, "groups" if len(self.groups_) > 1 else "rows")
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -513,9 +403,8 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # sci
     leaderboard_ : every candidate's error in held-out groups and its weight; :meth:`explain` prints it.
     weights_ : ensemble weights by name, summing to 1. :meth:`predict_each` gives the predictions of each.
     evidence_, gate_, effects_, saw_ : of the group effect, as in :class:`Kriged`.
-    out_of_fold_ : predictions for training rows by fits that have not seen their group
-        (:class:`~toporo.estimators.auto_model.OutOfFoldPredictions`); None in a model that was loaded, for a stored
-        model holds no targets of training rows.
+    out_of_fold_ : predictions for training rows with weight by fits that have not seen their group; NaN for rows that
+        were not drawn to judge candidates, and None in a model that was loaded.
 
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(range(12), 20)
@@ -579,35 +468,6 @@ class TreesClassifier(AutoClassifier):
     _only = ("trees",)
 
 
-# ---------------------------------------------------------------- rows
-
-
-def _judged_rows(ids: GroupIds, seed: int) -> npt.NDArray[np.intp] | None:
-    """Return the rows that candidates are judged by, drawn group by group; None for all."""
-    if len(ids) <= MOST_ROWS:
-        return None
-    sizes = np.sort(np.bincount(ids.codes))
-    left = np.cumsum(sizes) + sizes * np.arange(len(sizes) - 1, -1, -1)  # all of the smaller, as many of the larger
-    fits = int(np.searchsorted(left, MOST_ROWS, side="right"))
-    taken = int(sizes[:fits].sum())
-    return draw(ids, max(1, (MOST_ROWS - taken) // max(1, len(sizes) - fits)), seed)
-
-
-def _taken(
-    rows: Training, some: npt.NDArray[np.intp], test_groups: tuple[Name, ...], whole: Training | None = None
-) -> Training:
-    """Return some rows; ``whole`` are the rows of which they are a fold."""
-    weights = None if rows.weights is None else rows.weights[some]
-    return rows.changed(
-        x=rows.x[some],
-        y=rows.y[some],
-        ids=some_of(rows.ids, some),
-        weights=weights,
-        test_groups=test_groups,
-        whole=whole,
-    )
-
-
-def _names(ids: GroupIds, part: Mask) -> tuple[Name, ...]:
-    """Return the names of the groups of some rows."""
-    return tuple(ids.groups.decode(np.unique(ids.codes[part]))) if len(ids.groups) > 1 else ()
+def _column(values: Array, classes: npt.NDArray[Any] | None) -> Array:
+    """Return predictions of numbers as one column."""
+    return values[:, 0] if classes is None else values

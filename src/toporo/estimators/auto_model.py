@@ -14,6 +14,7 @@ from toporo.estimators.ensemble import Ensemble
 from toporo.estimators.intervals import Intervals
 from toporo.estimators.leaderboard import CandidateScore
 from toporo.estimators.places import Context, Places, hops_to
+from toporo.estimators.rows import one_group
 from toporo.groups import GroupIds
 from toporo.types import Array, Name
 
@@ -68,23 +69,9 @@ class AutoModel:
             raise DataError("its folds, seed or inputs are beyond what they may be.")
         if len(self.effects.fits) != (1 if self.classes is None else len(self.classes)):
             raise DataError(f"it has {len(self.effects.fits)} effect(s) of a group.")
-        for member in self.ensemble.members.values():
-            member.require(self.inputs, self.classes)
-
-
-@dataclass(frozen=True, eq=False)
-class OutOfFoldPredictions:
-    """Predictions for training rows by fits that have not seen their groups.
-
-    Attributes
-    ----------
-    rows : their positions among the rows that were given to ``fit``.
-    target : of each.
-    ids : their groups.
-    values : numbers, or probabilities of the classes.
-    """
-
-    rows: npt.NDArray[np.intp]
-    target: npt.NDArray[Any]
-    ids: GroupIds
-    values: Array
+        x, at = np.zeros((1, self.inputs)), Places(one_group(self.effects.groups.names[0], 1))
+        for name, member in self.ensemble.members.items():
+            with np.errstate(all="ignore"):
+                found = member(x, at)
+            if found.shape != (1, len(self.effects.fits)) or not np.isfinite(found).all():
+                raise DataError(f"its candidate {name!r:.50} does not predict rows of {self.inputs} inputs.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +114,10 @@ Fitter = Callable[[Training], Predictor]
 F = TypeVar("F", bound=Callable[..., Predictor])
 
 
+#: Candidates of the safe mean are in it always, or unless their error is far off.
+SAFE = ("always", "unless far off")
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A way to fit a predictor.
@@ -122,13 +126,13 @@ class Candidate:
     ----------
     fit : fits it.
     numbers, classes : it predicts these.
-    safe : whether it is part of the safe mean: always, or unless its error is far off, or not.
+    safe : when it is in the safe mean: one of :data:`SAFE`, or nothing for never.
     """
 
     fit: Fitter
     numbers: bool = True
     classes: bool = True
-    safe: Literal["always", "unless far off", ""] = ""
+    safe: str = ""
 
 
 CANDIDATES: Registry[Candidate] = Registry("candidate")

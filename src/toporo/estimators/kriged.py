@@ -244,6 +244,10 @@ class KrigedRegressor(RegressorMixin, KrigedEstimator):  # type: ignore[misc]  #
         return None if self.graph is None else as_graph(self.graph)
 
     @property
+    def _one_column(self) -> bool:
+        return self.model_.fit.factors.outputs == 1
+
+    @property
     def panel_(self) -> PanelFit | None:
         """Shocks by time step."""
         return self.model_.panel

@@ -12,15 +12,10 @@ import numpy as np
 from toporo.estimators.coefficients import conclusion
 from toporo.estimators.effects import GroupEffect
 from toporo.estimators.explain import RowTable
-from toporo.text import number, short_name
 from toporo.types import Name
 
 #: Candidates that carry an ensemble have so much of the weight together.
 CARRIED = 0.5
-#: Below this share of the evidence the graph does not count.
-UNLIKELY = 0.05
-#: Notes are cut here in the table for people; the CSV has all of them.
-NOTE = 60
 
 
 @dataclass(frozen=True)
@@ -56,8 +51,8 @@ class Leaderboard(RowTable[CandidateScore]):
     >>> scores = CandidateScore("trees", 1.02, 1.1, 0.7), CandidateScore("linear", 1.3, 2.4, 0.0, "far off somewhere")
     >>> print(Leaderboard(scores).lines())
     candidate  error  worst  weight  note
-    trees      1.020  1.100    70 %
-    linear     1.300  2.400     0 %  far off somewhere
+    trees       1.02    1.1     0.7
+    linear       1.3    2.4       0  far off somewhere
     """
 
     facts: Mapping[str, Any] | None = None
@@ -73,29 +68,13 @@ class Leaderboard(RowTable[CandidateScore]):
         return ["candidate", "error", "worst", "weight", "note"]
 
     def cells(self, row: CandidateScore) -> dict[str, Any]:
-        """A row by column, as it is; a candidate that was not fitted has no errors."""
+        """Return a row by column; a candidate that was not fitted has no errors."""
         error, worst = (None if math.isnan(value) else value for value in (row.error, row.worst))
-        return dict(zip(self.columns, (row.name, error, worst, row.weight, row.note), strict=True))
+        return dict(zip(self.columns, (row.name, error, worst, row.weight, row.note or None), strict=True))
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """One mapping per candidate, as JSON can hold it."""
+        """Return one mapping per candidate, as JSON can hold it."""
         return [self.cells(row) for row in self.rows]
-
-    def _shown(self) -> list[str]:
-        return [name for name in self.columns if name != "note" or any(row.note for row in self.rows)]
-
-    def _cells(self) -> list[list[str]]:
-        lines = [
-            [
-                row.name,
-                _error(row.error),
-                _error(row.worst),
-                _share(row.weight),
-                row.note and short_name(row.note, NOTE),
-            ]
-            for row in self.rows
-        ]
-        return [line[: len(self._shown())] for line in lines]
 
     def __str__(self) -> str:
         return "\n".join([self.lines(), *self.notes])
@@ -121,7 +100,6 @@ def effect_facts(
     evidence: Mapping[str, float],
     gate: float | None,
     effects: Mapping[Name, GroupEffect],
-    unit: str,
 ) -> dict[str, Any]:
     """Return the evidence and size of group effects, with sentences about them.
 
@@ -130,7 +108,6 @@ def effect_facts(
     scores : of the candidates, the largest weight first.
     evidence, gate : weights of the nested models and of those with the graph; ``gate`` is None without a graph.
     effects : of all groups of the graph.
-    unit : of the effects, in words.
     """
     carriers, left = [], CARRIED
     for row in scores:
@@ -142,14 +119,6 @@ def effect_facts(
         words.append("There is no graph, so nothing is added for the group.")
     else:
         words.append(conclusion("In the residuals, the graph counts", gate))
-    new = {name: effect_size(effect) for name, effect in effects.items() if not effect.trained}
-    if new and gate is not None and gate >= UNLIKELY:
-        most = max(new, key=lambda name: new[name])
-        mean = math.sqrt(math.fsum(size**2 for size in new.values()) / len(new))
-        words.append(
-            f"It moves predictions in groups that were not trained on ({len(new)}) by {number(mean)}{unit} "
-            f"(root mean square), most in {most!r} ({number(new[most])})."
-        )
     rows = [{"group": n, "effect": e.value, "sd": e.sd, "trained": e.trained} for n, e in effects.items()]
     return {"evidence": dict(evidence), "shares": {"graph": gate}, "effects": rows, "words": words}
 
@@ -157,10 +126,6 @@ def effect_facts(
 def effect_size(effect: GroupEffect) -> float:
     """Return how far an effect moves predictions: root mean square over classes."""
     return float(np.sqrt(np.mean(np.square(effect.value))))
-
-
-def _error(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3f}"
 
 
 def _share(weight: float) -> str:

@@ -14,7 +14,7 @@ from scipy.special import expit, softmax
 from toporo.errors import DataError, SettingError, muted
 from toporo.estimators.kriged_model import KrigedModel
 from toporo.estimators.places import Context, GroupMeans, Places
-from toporo.estimators.trees import Trees
+from toporo.estimators.trees import StoredTrees
 from toporo.groups import GroupIds
 from toporo.machine import one_thread
 from toporo.types import Array
@@ -37,16 +37,6 @@ class Predictor(ABC):
     def group_context(self, x: Array, ids: GroupIds) -> Context:  # noqa: ARG002
         """Return the means of inputs by group that predictions take, from some of the rows to predict."""
         return {}
-
-    @abstractmethod
-    def require(self, inputs: int, classes: npt.NDArray[Any] | None) -> None:
-        """Raise unless it predicts rows of so many inputs.
-
-        Parameters
-        ----------
-        inputs : number of inputs.
-        classes : sorted; None for numbers.
-        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +82,6 @@ class Inputs:
         if not (self.scale > 0).all():
             raise DataError("its array 'scale' holds numbers that are not positive.")
 
-    def require(self, inputs: int) -> None:
-        """Raise unless there are so many columns."""
-        for name, array in vars(self).items():
-            _require_shape(name, array, (inputs,))
-
 
 @dataclass(frozen=True, eq=False)
 class Constant(Predictor):
@@ -106,9 +91,6 @@ class Constant(Predictor):
 
     def __call__(self, x: Array, at: Places) -> Array:  # noqa: ARG002
         return np.tile(self.values, (len(x), 1))
-
-    def require(self, inputs: int, classes: npt.NDArray[Any] | None) -> None:  # noqa: ARG002
-        _require_shape("values", self.values, (1 if classes is None else len(classes),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +123,6 @@ class Linear(Predictor):
             out[:, self.codes] = softmax(scores, axis=1)
         return out
 
-    def require(self, inputs: int, classes: npt.NDArray[Any] | None) -> None:
-        outputs = 1 if classes is None or len(classes) == 2 else len(classes)
-        self.inputs.require(inputs)
-        _require_shape("coef", self.coef, (inputs, outputs))
-        _require_shape("intercept", self.intercept, (outputs,))
-        _require_codes(self.codes, self.count, classes)
-
 
 @dataclass(frozen=True, eq=False)
 class Boosted(Predictor):
@@ -156,12 +131,12 @@ class Boosted(Predictor):
     Attributes
     ----------
     kept : the columns.
-    model : of scikit-learn, or :class:`~toporo.estimators.trees.Trees`.
+    model : of scikit-learn, or :class:`~toporo.estimators.trees.StoredTrees`.
     codes, count : see :class:`Linear`.
     """
 
     kept: npt.NDArray[np.int64]
-    model: Any = field(metadata={"stored": Trees})
+    model: Any = field(metadata={"stored": StoredTrees})
     codes: npt.NDArray[np.int64] | None = None
     count: int = 1
 
@@ -176,21 +151,12 @@ class Boosted(Predictor):
 
     def packed(self) -> Boosted:
         """Return the same with trees as arrays."""
-        return self if isinstance(self.model, Trees) else replace(self, model=Trees.of(self.model))
+        return self if isinstance(self.model, StoredTrees) else replace(self, model=StoredTrees.of(self.model))
 
     def check(self) -> None:
         """Raise unless there is a column for each of the trees' inputs."""
         if self.kept.shape != (self.model.inputs,) or not len(self.kept) or (self.kept < 0).any():
             raise DataError("its trees look at columns that are not there.")
-
-    def require(self, inputs: int, classes: npt.NDArray[Any] | None) -> None:
-        if self.kept.max() >= inputs:
-            raise DataError("its trees look at columns that are not there.")
-        if self.model.link != ("identity" if classes is None else "classes"):
-            raise DataError(f"its trees are linked by {self.model.link!r:.20}.")
-        if classes is not None and not np.array_equal(self.model.classes_, classes):
-            raise DataError("its trees are of other classes.")
-        _require_codes(self.codes, self.count, classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,9 +170,6 @@ class WithContext(Predictor):
 
     def group_context(self, x: Array, ids: GroupIds) -> Context:
         return {KIND: GroupMeans.of(ids, x)}
-
-    def require(self, inputs: int, classes: npt.NDArray[Any] | None) -> None:
-        self.trees.require(2 * inputs, classes)
 
 
 def with_means(x: Array, at: Places) -> Array:
@@ -230,11 +193,6 @@ class Kriging(Predictor):
     def group_context(self, x: Array, ids: GroupIds) -> Context:
         return self.model.group_context(self.inputs(x), ids)
 
-    def require(self, inputs: int, classes: npt.NDArray[Any] | None) -> None:
-        self.inputs.require(inputs)
-        if classes is not None or (self.model.fit.factors.width, self.model.fit.factors.outputs) != (inputs, 1):
-            raise DataError("its kriged candidate is of other inputs, of several targets, or of classes.")
-
 
 @dataclass(frozen=True, eq=False)
 class Sum(Predictor):
@@ -248,10 +206,6 @@ class Sum(Predictor):
 
     def group_context(self, x: Array, ids: GroupIds) -> Context:
         return self.below.group_context(x, ids)
-
-    def require(self, inputs: int, classes: npt.NDArray[Any] | None) -> None:
-        self.below.require(inputs, classes)
-        self.above.require(inputs, classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,19 +235,3 @@ class OfEstimator(Predictor):
     def packed(self) -> OfEstimator:
         """Raise: only its code can make it again."""
         raise SettingError(f"a {type(self.model).__name__} of one's own cannot be stored.")
-
-    def require(self, inputs: int, classes: npt.NDArray[Any] | None) -> None:  # noqa: ARG002
-        raise DataError("an estimator of one's own cannot be stored.")
-
-
-def _require_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
-    if array.shape != shape:
-        raise DataError(f"its array {name!r} has shape {array.shape}, expected {shape}.")
-
-
-def _require_codes(codes: npt.NDArray[np.int64] | None, count: int, classes: npt.NDArray[Any] | None) -> None:
-    """Raise unless a candidate predicts every class, each at its place."""
-    outputs = 1 if classes is None else len(classes)
-    found = None if codes is None else codes.tolist()
-    if count != outputs or found != (None if classes is None else [*range(outputs)]):
-        raise DataError(f"its candidate has {count} output(s), expected {outputs}.")

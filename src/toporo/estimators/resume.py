@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import sklearn
 
+from toporo.errors import warn
 from toporo.estimators.candidates import Training
 from toporo.files import replacing
 from toporo.types import Array
@@ -34,7 +35,7 @@ class Store:
             self.key.update(np.ascontiguousarray(values).tobytes())
         self.folder = folder
         self.shape = len(y), 1 if rows.classes is None else len(rows.classes)
-        self.failure: OSError | None = None
+        self.full = False
 
     def _file(self, name: str) -> Path:
         key = self.key.copy()
@@ -51,10 +52,14 @@ class Store:
         return found if found.shape == self.shape and found.dtype == np.float64 and np.isfinite(found).all() else None
 
     def write(self, name: str, predictions: Array) -> None:
-        """Keep the predictions of a candidate, unless that failed before; then ``failure`` has the error."""
-        if self.failure is None:
-            try:
+        """Keep the predictions of a candidate; where that fails, warn and keep nothing more."""
+        try:
+            if not self.full:
                 with replacing(self._file(name)) as stream:
                     np.save(stream, predictions)
-            except OSError as error:
-                self.failure = error
+        except OSError as error:
+            self.full = True
+            warn(
+                f"the fit goes on, but its results cannot be kept in {str(self.folder)!r} ({error}), so the next one "
+                "repeats it. Free some space, or choose another folder for resume."
+            )

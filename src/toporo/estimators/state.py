@@ -26,7 +26,7 @@ from toporo.estimators.linear import SolveRecord
 from toporo.estimators.packing import Arrays, check_arrays, labels_from_json, labels_to_json, pack, unpack
 from toporo.estimators.rows import Scaling
 from toporo.estimators.settings import check_settings
-from toporo.estimators.trees import BOOSTED, Trees
+from toporo.estimators.trees import BOOSTED, StoredTrees
 from toporo.estimators.weighted import RobustClassifier, RobustEstimator, RobustRegressor
 from toporo.groups import Groups, name_from_json, name_to_json, named_from_json
 from toporo.schema import AtLeastOne, Count, Finite, NonNegative, OrInfinite, Positive, as_type
@@ -240,7 +240,7 @@ def _loaded(stored: StoredEstimator, arrays: Arrays) -> GroupEstimator:
 
 def _dumped_weighted(estimator: RobustEstimator) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     inner = estimator.estimator_
-    trees, arrays = pack(inner if isinstance(inner, Trees) else Trees.of(inner))
+    trees, arrays = pack(inner if isinstance(inner, StoredTrees) else StoredTrees.of(inner))
     given = {name: _plain(value) for name, value in estimator.estimator.get_params(deep=False).items()}
     odd = [name for name, value in given.items() if not isinstance(value, bool | int | float | str | None)]
     if odd:
@@ -267,7 +267,7 @@ def _dumped_weighted(estimator: RobustEstimator) -> tuple[dict[str, Any], dict[s
 
 
 def _loaded_weighted(stored: StoredWeighted, arrays: Arrays) -> RobustEstimator:
-    """Its ``estimator_`` is a :class:`~toporo.estimators.trees.Trees`; its ``estimator`` can be fitted anew."""
+    """Its ``estimator_`` is a :class:`~toporo.estimators.trees.StoredTrees`; its ``estimator`` can be fitted anew."""
     kind = WEIGHTED[stored.kind]
     inner = BOOSTED[issubclass(kind, RobustClassifier)]
     unknown = set(stored.estimator) - set(inner().get_params())
@@ -277,7 +277,7 @@ def _loaded_weighted(stored: StoredWeighted, arrays: Arrays) -> RobustEstimator:
     test = None if stored.test_groups is None else tuple(name_from_json(name) for name in stored.test_groups)
     estimator = kind(inner(**stored.estimator), **_settings_from_json(kind, stored.settings, graph, test))
     estimator._check_settings()
-    estimator.estimator_ = unpack(Trees, stored.trees, arrays)
+    estimator.estimator_ = unpack(StoredTrees, stored.trees, arrays)
     if (estimator.estimator_.classes_ is not None) != issubclass(kind, RobustClassifier):
         raise DataError(f"its class is {stored.kind}, its trees are of another kind of target.")
     names = _names_of(stored.groups)

@@ -43,7 +43,7 @@ WHOLE = ("feature", "left", "right")
 
 
 @dataclass(frozen=True, eq=False)
-class Trees:
+class StoredTrees:
     """Trees that predict.
 
     Attributes
@@ -71,7 +71,7 @@ class Trees:
     missing_left: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, model: Any) -> Trees:
+    def of(cls, model: Any) -> StoredTrees:
         """From a fitted HistGradientBoosting regressor or classifier of scikit-learn, without categories."""
         if type(model) not in BOOSTED.values():
             raise SettingError(

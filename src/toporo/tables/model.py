@@ -216,7 +216,7 @@ class TableModel:
     ) -> Iterator[Prediction]:
         """Predict a table a portion at a time, in bounded memory.
 
-        A kriged model and one by votes look at all rows of a group together, so they hold them all, unless a kriged one
+        A kriged model and an ensemble look at all rows of a group together, so they hold them all, unless a kriged one
         was fitted with ``context="row"``. Files that do not fit into memory they read twice.
 
         Parameters
@@ -347,7 +347,7 @@ class TableModel:
         asked = {"interval": interval, "neighbors": neighbors}
         if neighbors is not None and not self.by_group:
             raise SettingError(
-                f"only a kriged model and one by votes take neighbors, and this is a {type(self.estimator).__name__}: "
+                f"only a kriged model and an ensemble take neighbors, and this is a {type(self.estimator).__name__}: "
                 "fit one with --model auto (model='auto') or kriged."
             )
         if interval is not None:
@@ -406,9 +406,9 @@ class TableModel:
     def _groups(self, frame: Frame) -> npt.NDArray[Any]:
         """The group of every row."""
         if self.group not in frame.columns:
-            votes = "A model by votes looks at all rows of a group together, and adds an effect of the group"
+            ensemble = "An ensemble looks at all rows of a group together, and adds an effect of the group"
             far = "Intervals are wider far from the graph's training groups"
-            why = "A kriged model has coefficients by group" if self.kriged else votes if self.by_group else far
+            why = "A kriged model has coefficients by group" if self.kriged else ensemble if self.by_group else far
             raise DataError(
                 f"{frame.where} lacks the column {self.group!r}. {why}, so it takes the group of every row it "
                 "predicts: add the column."
@@ -521,7 +521,7 @@ class TableModel:
         kept = 100 * float(np.mean(list(stability.values()))) if stability else 100.0
         count = details.get("resamples", len(self.graph.bootstrap_edges))
         said = f"The graph was learned: its {edges} stay in {kept:.0f} % of {count} resamples of the rows, on average."
-        prior: Prior | None = getattr(self.estimator, "prior_", None) or self._votes_prior()
+        prior: Prior | None = getattr(self.estimator, "prior_", None) or self._prior_of_candidates()
         if prior is None or prior.bootstrap_rms is None:
             return (said,)
         if not prior.fallback_reason:
@@ -531,8 +531,8 @@ class TableModel:
         reason = prior.fallback_reason
         return (said, f"Another sample would give another prior, so it is the same for all groups: {reason}.{keep}")
 
-    def _votes_prior(self) -> Prior | None:
-        """What candidates that weigh groups go by; None where they do not."""
+    def _prior_of_candidates(self) -> Prior | None:
+        """Return the prior of candidates that weigh groups; None where there is none."""
         if not isinstance(self.estimator, AutoEstimator) or self.graph is None or not self.test_groups:
             return None
         return learned_prior(self.graph, self.groups, self.test_groups)
@@ -802,7 +802,7 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
 
 
 def learned_prior(graph: GroupGraph, train: Iterable[str], test: Iterable[str]) -> Prior | None:
-    """The prior by which candidates of votes weigh groups in a learned graph; None where it does not reach them.
+    """Return the prior by which candidates weigh groups in a learned graph; None where it does not reach them.
 
     Parameters
     ----------
