@@ -228,6 +228,6 @@ def test_the_session_of_the_readme_runs_from_a_table_to_a_report(
     better = re.findall(r"better in (\d+) of (\d+) groups", printed)
     assert better
     for some, all_of_them in better:
-        assert f"({some} of {all_of_them} states are better with votes)" in " ".join(readme.split())
+        assert f"({some} of {all_of_them} states are better with the ensemble)" in " ".join(readme.split())
     written = {path.name for path in tmp_path.iterdir()}
     assert {"doctor.html", "model", "control", "effects.svg", "predictions.csv", "report.html"} <= written

@@ -1,4 +1,4 @@
-"""``toporo fit`` as it comes, by votes, and what the other commands make of it."""
+"""``toporo fit`` as it comes, an ensemble, and what the other commands make of it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_fit_shows_the_leaderboard(toporo: Run, files: Path) -> None:
         assert words in done.out
     for words in ("Prior", "Penalty"):
         assert words not in done.out
-    assert "In what is left, the graph counts for" in done.out
+    assert "In the residuals, the graph counts for" in done.out
     assert len(done.out.splitlines()) < 40
     assert left(files) == []
 
@@ -213,7 +213,7 @@ def test_predict_writes_intervals_and_takes_groups(toporo: Run, fitted: Path) ->
     Path("bare.csv").write_text("\n".join(line.partition(",")[2] for line in lines))
     done = toporo("predict", "model", "bare.csv")
     assert (done.code, done.out) == (1, "")
-    assert "lacks the column 'station'. A model by votes looks at all rows of a group" in done.err
+    assert "lacks the column 'station'. An ensemble looks at all rows of a group" in done.err
     Path("sea.csv").write_text("\n".join([lines[0], *("sea," + line.partition(",")[2] for line in lines[-40:])]))
     done = toporo("predict", "model", "sea.csv")
     assert done.code == 1

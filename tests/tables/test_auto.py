@@ -1,4 +1,4 @@
-"""Models by votes, the default for a table: fitted, asked with groups, judged by hop, kept in a folder, explained."""
+"""Ensembles, the default for a table: fitted, asked with groups, judged by hop, kept in a folder, explained."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_is_of_the_fit_alone_is_not_kept(model: TableModel) -> None:
 
 def test_new_rows_need_their_group(model: TableModel) -> None:
     bare = {name: values for name, values in AFTER.items() if name != "station"}
-    with pytest.raises(DataError, match=r"lacks the column 'station'. A model by votes looks at all rows of a group"):
+    with pytest.raises(DataError, match=r"lacks the column 'station'. An ensemble looks at all rows of a group"):
         model.predict(bare)
     with pytest.raises(DataError, match=r"row 3: no group in column 'station'"):
         model.predict(AFTER | {"station": [*AFTER["station"][:2], None, *AFTER["station"][3:]]})

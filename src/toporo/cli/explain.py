@@ -27,7 +27,7 @@ def explain(
     out: Annotated[
         list[Path] | None,
         out_option(
-            "Write the table to a .csv file, or draw groups by weight (kriged: difference; auto: effect, or ensemble weight): "
+            "Write the table to a .csv file, or draw groups by weight (kriged: difference; auto: effect or weight): "
             ".png, .svg or .pdf."
         ),
     ] = None,

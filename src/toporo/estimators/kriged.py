@@ -112,7 +112,12 @@ class KrigedEstimator(GroupAwareEstimator):
             names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
         outputs = self._regression.fit.factors.outputs
         labels = [""] if outputs == 1 else [f" ({label})" for label in getattr(self, "classes_", range(outputs))]
-        return coefficient_table(self._regression, self.group_sizes_, [str(name) for name in names], labels)
+        table = coefficient_table(self._regression, self.group_sizes_, [str(name) for name in names], labels)
+        if not hasattr(self, "classes_"):
+            return table
+        which = repr(str(self.classes_[1])) if len(self.classes_) == 2 else "each class"
+        of = f"Coefficients are of the share of {which}, which calibration then makes a probability."
+        return replace(table, facts={**table.facts, "words": [*table.facts["words"], of]})
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the graph with differences from the mean group as sizes, or without a graph these as bars.

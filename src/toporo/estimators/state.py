@@ -18,6 +18,7 @@ from toporo.errors import DataError, SettingError, TopoRoError, listed
 from toporo.estimators.auto import AutoClassifier, AutoRegressor, TreesClassifier, TreesRegressor
 from toporo.estimators.auto_model import AutoModel
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
+from toporo.estimators.candidates import CANDIDATES
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.kriged import KrigedRegressor
 from toporo.estimators.kriged_classes import KrigedClassifier, KrigedClassModel
@@ -186,6 +187,7 @@ def load_state(content: Any, arrays: Arrays) -> Any:
         kind = as_type(content.get("class"), str, "its class")
         made = {each.__name__: each for each in MODELS}.get(kind)
         if made is not None:
+            len(CANDIDATES)  # imports other packages' candidates, which a model may hold
             estimator = made.from_model(unpack(MODELS[made], content.get("model"), arrays))
             given = content.get("feature_names")
             if given is not None:
