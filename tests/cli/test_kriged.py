@@ -156,7 +156,7 @@ def test_explain_prints_draws_and_writes(toporo: Run, fitted: Path) -> None:
     assert Path("groups.png").stat().st_size > 5000
     content = json.loads(toporo("explain", "model", "--json").out, parse_constant=pytest.fail)
     assert set(content["evidence"]) == set(load_model(fitted).estimator.evidence_)
-    assert content["groups"][0]["slopes"]["x"] > 2
+    assert content["groups"][0]["slope of x"] > 2
 
 
 def test_classes_go_all_the_way(toporo: Run, tmp_path: Path) -> None:
