@@ -123,8 +123,7 @@ class Bench:
         )
         loss = functools.partial(F.cross_entropy, reduction="none")
         stepper = Stepper(network, objective, self.batches, loss, plan)
-        stepper.load(*self.drawn)
-        if not math.isfinite(value := stepper.run(self.warm_up)):
+        if not math.isfinite(value := stepper.run(*self.drawn)):
             raise SystemExit(f"benchmarks: the loss under {objective} became {value}: times would mean nothing.")
         return stepper
 
@@ -143,8 +142,8 @@ class Bench:
 
     def step_ms(self, stepper: Stepper) -> float:
         """Milliseconds a step, over one round's steps."""
-        stepper.load(*self.drawn)
-        return 1000 * self.seconds(lambda: stepper.run(self.setup.steps)) / self.setup.steps
+        drawn = [values[: self.setup.steps] for values in self.drawn]
+        return 1000 * self.seconds(lambda: stepper.run(*drawn)) / self.setup.steps
 
     def augmentation_ms(self) -> float:
         """Milliseconds that the images of a step take to be gathered and changed, as the steps here do it."""

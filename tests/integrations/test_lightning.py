@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from tests.integrations.networks import OBJECTIVES, outcome, plain
-from toporo.errors import SettingError
 
 pytest.importorskip("lightning", reason="needs the extra 'lightning'")
-from tests.integrations.lightning_network import Module, fit
-from toporo.integrations.lightning import ObjectiveCallback
+from tests.integrations.lightning_network import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -39,12 +37,3 @@ def test_resumes_from_a_checkpoint_exactly(name, tmp_path):
     module, _ = fit(objective, tmp_path, 3, resume=tmp_path / "half.ckpt")
     expected = plain(OBJECTIVES[name](), 3, betas=objective.betas)
     torch.testing.assert_close(outcome(module.body, objective), expected, rtol=0, atol=0)
-
-
-def test_other_objectives_are_refused():
-    with pytest.raises(SettingError, match=r"objective is a MSELoss: expected one of toporo.objectives"):
-        ObjectiveCallback(torch.nn.MSELoss())
-    module = Module()
-    module.objective = OBJECTIVES["tro"]()
-    with pytest.raises(SettingError, match=r"Module has an objective of its own: leave self.objective to the callback"):
-        ObjectiveCallback(OBJECTIVES["tro"]()).setup(None, module, "fit")

@@ -107,7 +107,7 @@ def test_an_argument_that_is_no_attribute_is_an_error(objective, name):
     """It can train; only a checkpoint needs the identity."""
     assert objective(torch.ones(2), torch.tensor([0, 1])) == 1
     kind = type(objective).__name__
-    with pytest.raises(SettingError, match=rf"{kind} does not keep .* '{name}' .* Write self.{name} = {name} in"):
+    with pytest.raises(SettingError, match=rf"self.{name} of {kind} is not set, .* to set self.{name} = {name}"):
         objective.identity  # noqa: B018
 
 
@@ -117,17 +117,10 @@ def test_an_argument_that_is_no_attribute_is_an_error(objective, name):
         (1, 1.0, 2),
         (math.inf, math.inf, -math.inf),
         (math.nan, math.nan, math.inf),
-        (math.inf, math.inf, {"number": "inf"}),
         (None, None, 0),
         ("a", "a", "b"),
         ((1, 2), [1, 2], [2, 1]),
-        ({"b": 1, "a": 2}, {"a": 2, "b": 1}, {"a": 1, "b": 2}),
-        ({(1, "x"): 2}, {(1, "x"): 2}, {(1, "y"): 2}),
         (np.float64(0.5), 0.5, np.float64(0.25)),
-        (np.array([0.0, math.nan]), np.array([0.0, math.nan]), np.array([0.0, 1.0])),
-        (np.zeros((2, 0)), np.zeros((2, 0)), np.zeros((2, 0, 3))),
-        (torch.arange(3.0), torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 1.0, 3.0])),
-        (torch.ones((), dtype=torch.bfloat16), torch.tensor(1, dtype=torch.bfloat16), torch.tensor(1.0)),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -136,13 +129,9 @@ def test_equal_values_are_equal_and_others_differ(one, same, other):
     assert values[0] == values[1] != values[2]
 
 
-CIRCLE = []
-CIRCLE.append(CIRCLE)
-
-
-@pytest.mark.parametrize("value", [math.sqrt, {"a"}, np.array([{}], dtype=object), CIRCLE], ids=type)
+@pytest.mark.parametrize("value", [math.sqrt, {"a": 1}, np.zeros(2)], ids=type)
 def test_values_that_cannot_be_compared_are_an_error(value):
-    with pytest.raises(SettingError, match=r"penalty of Method is a \w+ that cannot be written down, .* checkpoint"):
+    with pytest.raises(SettingError, match=r"self.penalty of Method holds a \w+, .*numbers, text"):
         Method(NAMES, value).identity  # noqa: B018
 
 

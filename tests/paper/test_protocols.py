@@ -50,7 +50,7 @@ def test_every_network_has_an_objective_and_a_prior_exactly_if_it_takes_one() ->
 @EVERY
 def test_the_controls_that_any_claim_needs_are_there(protocol: Protocol) -> None:
     """On images there is no given graph: importance weighting has the learned prior."""
-    weighted = "iw-erm-data" if BENCHMARKS[protocol.benchmark].vision else "iw-erm"
+    weighted = "iw-erm-data" if BENCHMARKS[protocol.benchmark].networks else "iw-erm"
     wanted = {weighted, "tro-uniform", "tro-lambda0"}
     wanted |= {"tro-shuffled", "linear-tro-uniform", "linear-tro-shuffled"} if protocol.benchmark == "tpt48" else set()
     assert wanted <= {method.name for method in protocol.get_methods() if method.control}
@@ -128,9 +128,9 @@ def test_no_method_of_a_table_ends_its_run_within_its_warm_up(name: str) -> None
 @pytest.mark.parametrize(
     ("name", "expected", "how"),
     [
-        ("terra", "terra_incognita/", "DomainBed's download script gets it.*location_100"),
-        ("tpt48", "release of NOAA's file", r"Fetch the newest release with: toporo data get tpt48 \(or by hand"),
-        ("sen1floods11", "sen1floods11/v1.1/", "Copy gs://sen1floods11/v1.1"),
+        ("terra", "terra_incognita", "DomainBed's download script gets it.*location_100"),
+        ("tpt48", r"tpt48/climdiv-tmpcst-v\*", r"Fetch the newest release with: toporo data get tpt48 \(or by hand"),
+        ("sen1floods11", r"sen1floods11/v1\.1", "Copy gs://sen1floods11/v1.1"),
     ],
 )
 def test_real_data_that_are_not_there_come_with_the_way_to_get_them(

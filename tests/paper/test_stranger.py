@@ -23,7 +23,7 @@ from toporo.topology import GroupGraph
 VALLEYS = ("upper", "middle", "lower", "mouth")
 
 
-def load(folder=None, *, source="auto", seed=1):
+def generate(*, seed=1):
     rng = np.random.default_rng(seed)
     names = np.repeat(VALLEYS, 20)
     x = rng.normal(size=(len(names), 3))
@@ -35,7 +35,6 @@ def load(folder=None, *, source="auto", seed=1):
         train=VALLEYS[:3],
         test=VALLEYS[3:],
         source="generated",
-        task="regression",
     )
 
 
@@ -54,9 +53,7 @@ register(
             metric="test MSE",
             metrics=(Metric("test MSE", "test"),),
         ),
-        load=load,
-        how_to_get="It is made up when needed.",
-        files=lambda folder: [("nothing", "absent (generated when needed)")],
+        generate=generate,
     )
 )
 """

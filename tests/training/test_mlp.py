@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from toporo.errors import SettingError
 from toporo.training import MLP
 
 
@@ -38,9 +37,3 @@ def test_initial_weights_are_torchs_or_normal(std):
         expected = std if std else (3 * layer.in_features) ** -0.5  # of a uniform distribution up to 1 / sqrt(inputs)
         assert layer.weight.std().item() == pytest.approx(expected, rel=0.05)
         assert layer.bias.any() == (std is None)
-
-
-@pytest.mark.parametrize("sizes", [(0, 2, ()), (3, 0, (4,)), (3, 2, (4, 0))])
-def test_a_layer_without_units_is_refused(sizes):
-    with pytest.raises(SettingError, match="every layer needs at least one unit"):
-        MLP(*sizes)

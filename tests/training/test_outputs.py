@@ -1,26 +1,15 @@
-"""Outputs, features and accuracy of a network on many rows; records in JSON."""
+"""Outputs and features of a network on many rows; records in JSON."""
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from tests.training.cases import Noisy, toy
 from toporo.errors import DataError
-from toporo.training import MLP, RoundRecord, TrainingPlan, accuracy_by_group, outputs_at, outputs_of
+from toporo.training import MLP, RoundRecord, TrainingPlan, outputs_at, outputs_of
 
 DATA = toy()
 X = torch.tensor(DATA.x, dtype=torch.float32)
-
-
-def test_accuracy_by_group_counts_each_group_by_itself():
-    class Always(nn.Module):
-        def forward(self, x):
-            return torch.tensor([0.0, 1.0]).expand(len(x), 2)
-
-    expected = {name: float(DATA.y[DATA.rows(name)].mean()) for name in DATA.groups}
-    assert accuracy_by_group(Always(), DATA) == pytest.approx(expected, rel=1e-15)
-    assert len(set(expected.values())) > 1
 
 
 def test_outputs_and_features_of_every_row():

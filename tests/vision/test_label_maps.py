@@ -74,8 +74,6 @@ def test_undefined_scores_are_nan_without_a_warning():
 
 
 def test_shapes_that_do_not_belong_together_are_refused():
-    with pytest.raises(DataError, match=r"\(5, 3, 4, 4\) and labels of shape .*do not belong together"):
-        pixel_loss(logits(0), torch.zeros(5, 4, 3))
     for predicted, codes in (((3, 4, 5), 3), ((3, 4, 4), 2)):
         with pytest.raises(DataError, match="do not belong together"):
             count_pixels(torch.zeros(predicted), torch.zeros(3, 4, 4), torch.zeros(codes, dtype=torch.long), 1)

@@ -178,8 +178,6 @@ def test_initial_weights_follow_torchvision():
     [
         ({"depth": 34}, SettingError, r"depth = 34.*18 and 50"),
         ({"norm": "layer"}, UnknownNameError, r"unknown norm 'layer'.*batch, frozen, group"),
-        ({"outputs": 0}, SettingError, "found 0 and 3"),
-        ({"channels": 0}, SettingError, "found 2 and 0"),
     ],
     ids=str,
 )

@@ -1,15 +1,13 @@
 """Published weights: read from plain files only, recognised by their tensors, and used in the style they need."""
 
 import hashlib
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file, save_file
 
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.vision.resnet import STYLES, ResNet
@@ -103,16 +101,16 @@ def test_the_style_is_the_argument_or_that_of_a_known_file(write, monkeypatch):
     ("network", "error", "message"),
     [
         ({"depth": 18}, SettingError, r"style 'caffe', the network 'torchvision'.*style=weights\.style"),
-        ({"style": STYLES["caffe"]}, DataError, "holds a ResNet-18, expected a ResNet-50"),
+        ({"style": STYLES["caffe"]}, DataError, r"does not fit a ResNet-50 .*missing .*network=resnet18"),
         (
-            {"depth": 18, "norm": "group"},
-            SettingError,
-            "trained with batch normalisation, the network has norm='group'",
+            {"depth": 18, "style": STYLES["caffe"], "norm": "group"},
+            DataError,
+            r"with norm='group': not expected 'bn1.running_mean'",
         ),
         (
             {"depth": 18, "style": STYLES["caffe"], "channels": 2},
             DataError,
-            r"conv1.weight .*\(64, 3, 7, 7\), expected \(64, 2, 7, 7\)",
+            r"for 2 channels .*: of another shape 'conv1.weight'",
         ),
     ],
 )
@@ -127,18 +125,11 @@ def test_a_network_that_does_not_fit_is_refused_and_unchanged(write, network, er
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fc.bias": None}, "missing 'fc.bias'"),
-        ({"fc.bias": torch.zeros(6)}, r"fc.bias has the shape \(6,\), expected \(5,\)"),
-        ({"layer2.1.bn1.running_mean": None}, r"missing 'layer2.1.bn1.running_mean'; not expected nothing"),
-        ({"layer1.0.se.weight": torch.zeros(2)}, r"missing nothing; not expected 'layer1.0.se.weight'"),
-        (
-            {"bn1.bias": torch.zeros(32), "bn1.weight": torch.zeros(32)},
-            r"bn1.bias has the shape \(32,\), expected \(64,\), and 1 more differ",
-        ),
-        ({"conv1.weight": torch.zeros(64, 3, 3, 3)}, r"conv1.weight .*\(64, 3, 3, 3\), expected \(64, 3, 7, 7\)"),
-        ({"conv1.weight": torch.zeros(64)}, r"conv1.weight has the shape \(64,\)"),
-        ({"conv1.weight": torch.zeros(0, 10**12, 7, 7)}, r"conv1.weight has the shape \(0, 1000000000000, 7, 7\)"),
-        ({"bn1.weight": torch.ones(64, dtype=torch.int8)}, r"bn1.weight has the type torch.int8"),
+        ({"layer2.1.bn1.running_mean": None}, r"missing 'layer2.1.bn1.running_mean'\."),
+        ({"layer1.0.se.weight": torch.zeros(2)}, r"not expected 'layer1.0.se.weight'\."),
+        ({"bn1.bias": torch.zeros(32), "bn1.weight": torch.zeros(32)}, "of another shape 'bn1.bias', 'bn1.weight'"),
+        ({"conv1.weight": torch.zeros(64)}, "of another shape 'conv1.weight'"),
+        ({"conv1.weight": torch.zeros(0, 10**12, 7, 7)}, "of another shape 'conv1.weight'"),
         ({"bn1.weight": torch.full((64,), torch.nan)}, r"bn1.weight holds numbers that are not finite"),
         ({"bn1.running_var": torch.full((64,), torch.inf)}, r"bn1.running_var holds numbers that are not finite"),
         ({"bn1.running_var": torch.full((64,), -1.0)}, r"bn1.running_var .* or negative"),
@@ -150,23 +141,24 @@ def test_tensors_that_do_not_belong_are_named(write, changes, message):
 
 
 def test_another_architecture_is_named(write, tmp_path):
-    with pytest.raises(DataError, match=r"holds a ResNet-18, expected a ResNet-50: pass depth=18"):
+    with pytest.raises(DataError, match=r"does not fit a ResNet-50 .*missing .*--set network=resnet18"):
         read_weights(write())
     with pytest.raises(SettingError, match="depth = 34"):
         read_weights(write(), depth=34)
     save_file({"blocks.0.attn.weight": torch.zeros(2, 2), "cls_token": torch.zeros(2)}, tmp_path / "vit.safetensors")
-    with pytest.raises(DataError, match=r"no ResNet known here \(tensors 'blocks.0.attn.weight', 'cls_token'\)"):
+    with pytest.raises(DataError, match=r"not expected 'blocks\.0\.attn\.weight', 'cls_token'"):
         read_weights(tmp_path / "vit.safetensors")
 
 
 # ---------------------------------------------------------------- other files
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"none\.safetensors is not there.*or timm:NAME"):
-        read_weights(tmp_path / "none.safetensors")
-    with pytest.raises(DataError, match="is a folder"):
-        read_weights(tmp_path)
+@pytest.mark.parametrize("data", [None, b"", b"\x89HDF\r\n\x1a\n" + b"\0" * 99], ids=["missing", "empty", "hdf"])
+def test_other_files_are_refused(tmp_path, data):
+    if data is not None:
+        (tmp_path / "odd.safetensors").write_bytes(data)
+    with pytest.raises(DataError, match=r"odd\.safetensors: .*Expected a \.safetensors file"):
+        read_weights(tmp_path / "odd.safetensors")
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -176,78 +168,9 @@ def test_a_pickle_is_not_opened(tmp_path, zipped):
             return (tmp_path / "sprung").touch, ()
 
     torch.save({"fc.bias": Trap()}, tmp_path / "net.pth", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(DataError, match=r"is a pickle.*not opened.*convert it once: safetensors\.torch\.save"):
+    with pytest.raises(DataError, match=r"a pickle that you trust, convert it once: safetensors\.torch\.save"):
         read_weights(tmp_path / "net.pth")
     assert not (tmp_path / "sprung").exists()
-
-
-def test_a_header_whose_length_begins_like_a_pickle_is_read(tmp_path, content):
-    """The first byte of a safetensors file is the low byte of its header's length: one in 32 is 0x80."""
-    padding = (0x80 - save(content, metadata={"padding": ""})[0]) % 256
-    data = save(content, metadata={"padding": "." * padding})
-    assert data[:1] == b"\x80"
-    (tmp_path / "net.safetensors").write_bytes(data)
-    assert read_weights(tmp_path / "net.safetensors", depth=18).source == "net.safetensors"
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\x89HDF\r\n\x1a\n" + b"\0" * 99, b"version https://git-lfs.github.com/spec/v1\n"]
-)
-def test_other_files_are_refused(tmp_path, data):
-    (tmp_path / "odd.safetensors").write_bytes(data)
-    with pytest.raises(DataError, match="not a readable safetensors file"):
-        read_weights(tmp_path / "odd.safetensors")
-
-
-# ---------------------------------------------------------------- timm
-
-
-@pytest.fixture
-def packages(monkeypatch, write):
-    """Stand-ins for timm, with one network as safetensors and one as a pickle, and for its downloads."""
-    locations = {"resnet18.a1_in1k": "timm/resnet18.a1_in1k@v2", "resnet18.old": None}
-    downloads = []
-
-    def get_pretrained_cfg(name, allow_unregistered):
-        if name not in locations:
-            raise RuntimeError(f"Invalid pretrained tag ({name}) for resnet18.")
-        return SimpleNamespace(hf_hub_id=locations[name])
-
-    def hf_hub_download(repo_id, filename, *, revision):
-        downloads.append((repo_id, filename, revision))
-        return str(write())
-
-    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(get_pretrained_cfg=get_pretrained_cfg))
-    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(hf_hub_download=hf_hub_download))
-    return downloads
-
-
-def test_weights_by_name_are_timms_file(packages, content):
-    weights = read_weights("timm:resnet18.a1_in1k", depth=18)
-    assert packages == [("timm/resnet18.a1_in1k", "model.safetensors", "v2")]
-    assert (weights.source, weights.style) == ("timm:resnet18.a1_in1k", STYLES["torchvision"])
-    assert torch.equal(weights.tensors["layer4.1.conv2.weight"], content["layer4.1.conv2.weight"])
-
-
-@pytest.mark.parametrize(
-    ("name", "style", "error", "message"),
-    [
-        ("resnet19", None, DataError, r"gave no safetensors file of 'resnet19' \(RuntimeError: Invalid"),
-        ("resnet18.a1_in1k", "caffe", SettingError, "has the style 'torchvision', not 'caffe'"),
-        ("resnet18.old", None, DataError, r"only as a pickle.*not fetched.*once: safetensors\.torch\.save_file"),
-    ],
-)
-def test_names_without_a_safe_file_are_refused(packages, name, style, error, message):
-    with pytest.raises(error, match=message):
-        read_weights(f"timm:{name}", depth=18, style=style)
-    assert packages == []
-
-
-@pytest.mark.parametrize("package", ["timm", "huggingface_hub"])
-def test_a_missing_package_is_named(monkeypatch, packages, package):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(SettingError, match=rf"not installed: pip install {package}, or pass the path"):
-        read_weights("timm:resnet50")
 
 
 # ---------------------------------------------------------------- the real file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -35,12 +34,9 @@ def list_data(data: _Folder = None, *, flags: Flags) -> None:
 
     Example: toporo data list
     """
-    for name, rows in groupby(_all_states(data, flags), key=lambda row: row["name"]):
+    for row in _all_states(data, flags):
         if not flags.json:
-            files = list(rows)
-            say(f"{name:<12} {files[0]['title']}")
-            for row in files:
-                say(f"{'':<12} {row['status']}: {row['file']}")
+            say(f"{row['name']:<12} {row['title']}\n{'':<12} {row['status']}: {row['file']}")
 
 
 @takes_flags()
@@ -149,7 +145,7 @@ def _file_states(benchmarks: Iterable[Benchmark], folder: Path | None) -> list[d
     return [
         {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
         for benchmark in benchmarks
-        for file, status in benchmark.files(folder)
+        for file, status in [benchmark.state(folder)]
     ]
 
 

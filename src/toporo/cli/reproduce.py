@@ -92,13 +92,7 @@ def reproduce(
         Path | None, option("Folder with the published data.", _DATA, show_default="$TOPORO_DATA, else generated data")
     ] = None,
     source: Annotated[
-        str,
-        choice(
-            "auto, published (insist on the file) or generated (never look for it).",
-            _DATA,
-            ("auto", "published", "generated"),
-            checked=False,
-        ),
+        str, choice("auto or generated (never look for files).", _DATA, ("auto", "generated"), checked=False)
     ] = "auto",
     settings: Annotated[
         list[str] | None,
@@ -164,7 +158,7 @@ def reproduce(
         if search:
             searched = search_settings(benchmark, folder, workers=jobs or None, **asked)
         else:
-            workers = jobs or (1 if BENCHMARKS[benchmark].vision is not None else None)
+            workers = jobs or (1 if BENCHMARKS[benchmark].networks else None)
             results = run(benchmark, folder, workers=workers, vision=vision, **asked)
     if search:
         print_search(searched, style)

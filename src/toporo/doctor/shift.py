@@ -334,7 +334,7 @@ def graph_evidence(case: Case, rows: Sampled) -> GraphEvidence | str | None:
     left = cross_fit(residuals, folds(rows.ids, parts=FOLDS)).by_row()
     # Of classes, the commonest.
     column = int(np.bincount(rows.y.astype(np.int64)).argmax()) if rows.classes else 0
-    factors = GroupFactors.from_values(left[:, column], rows.ids)
+    factors = GroupFactors.from_rows(np.zeros((len(left), 0)), left[:, column], rows.ids)
     modes, places = placed(case.graph, groups, WalkModes)
     rng = group_rng("shuffled", rows.seed)
     deals = [places, *(rng.permutation(places).tolist() for _ in range(SHUFFLES))]

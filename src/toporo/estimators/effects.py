@@ -86,7 +86,8 @@ class GroupEffects:
         models = EFFECTS if len(ids.groups) > 2 else dict(list(EFFECTS.items())[:1])
 
         def krige(values: Array, weights: Array | None) -> KrigedFit:
-            return fit_kriged(GroupFactors.from_values(values, ids, weights), modes, places, models, level=False)
+            factors = GroupFactors.from_rows(np.zeros((len(values), 0)), values, ids, weights)
+            return fit_kriged(factors, modes, places, models, level=False)
 
         if classes is None:
             return cls(graph, (krige(target - predictions, weights),))

@@ -74,9 +74,7 @@ def prepare(rows: Rows | Summary, intercept: bool) -> Losses:
         return rows.squared_losses(_target_units(rows), intercept=intercept)
     x, scale = rows.x, rows.inputs.scale
     if rows.targets is None:
-        return LogisticLosses.from_arrays(
-            x, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights, one_class="allow", scale=scale
-        )
+        return LogisticLosses.from_arrays(x / scale, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights)
     units = np.append(scale, _target_units(rows))
     center = np.append(np.zeros(len(scale)), rows.targets.center)
     factors = GroupFactors.from_rows(x, rows.y, rows.ids, rows.weights).scaled(center, units)

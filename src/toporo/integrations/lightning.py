@@ -14,16 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from toporo.errors import SettingError
+from lightning.pytorch import Callback  # pip install 'toporo[lightning]'
+
 from toporo.objectives import Objective
 from toporo.training import reset_state
-
-try:
-    from lightning.pytorch import Callback
-except ImportError as error:
-    raise SettingError(
-        f"toporo.integrations.lightning cannot import Lightning ({error}): pip install 'toporo[lightning]'."
-    ) from error
 
 
 class ObjectiveCallback(Callback):
@@ -33,9 +27,8 @@ class ObjectiveCallback(Callback):
     are several (:meth:`~toporo.objectives.Objective.over_ranks`), resets the state of optimisers when the objective's
     warm-up is over, and holds the objective's state during validation and tests.
 
-    The objective is not a submodule, so strategies such as DDP and FSDP leave it alone. Give optimisers its ``betas``,
-    and its ``parameters()`` in addition to the module's if they are to train them. With ``accumulate_grad_batches``
-    its state changes with every batch, not with every step of the optimiser.
+    The objective is not a submodule, so strategies such as DDP and FSDP leave it alone. Give optimisers its ``betas``.
+    With ``accumulate_grad_batches`` its state changes with every batch, not with every step of the optimiser.
 
     Parameters
     ----------
@@ -43,19 +36,10 @@ class ObjectiveCallback(Callback):
     """
 
     def __init__(self, objective: Objective) -> None:
-        if not isinstance(objective, Objective):
-            raise SettingError(
-                f"the objective is a {type(objective).__name__}: expected one of toporo.objectives, such as TRO(prior)."
-            )
         self.objective = objective
         self._calls = 0
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002  # Lightning's signature
-        if "objective" in getattr(pl_module, "_modules", {}):
-            raise SettingError(
-                f"{type(pl_module).__name__} has an objective of its own: leave self.objective to the callback, which "
-                "sets it, or checkpoints would hold it twice and DDP would wait for its parameters."
-            )
         vars(pl_module)["objective"] = self.objective  # setattr would make it a submodule
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:

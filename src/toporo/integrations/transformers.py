@@ -16,19 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import Trainer  # pip install 'toporo[transformers]'
 
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError, SettingError, listed
 from toporo.objectives import Objective
 from toporo.training import reset_state
 from toporo.training.checkpoint import read_checkpoint, write_checkpoint
-
-try:
-    from transformers import Trainer
-except ImportError as error:
-    raise SettingError(
-        f"toporo.integrations.transformers cannot import transformers and accelerate ({error}): pip install "
-        "'toporo[transformers]'."
-    ) from error
 
 #: Name of the file in a checkpoint's folder that holds the objective's state.
 STATE = "objective.safetensors"
@@ -44,8 +37,8 @@ class ObjectiveTrainer(Trainer):
 
     A column of the training data names the group of each row; the model does not see it. Every checkpoint has a file
     with the objective's state, from which training resumes exactly. With several ranks the objective joins them
-    (:meth:`~toporo.objectives.Objective.over_ranks`). Optimisers get the objective's ``betas`` and parameters, and
-    their state is reset when its warm-up is over.
+    (:meth:`~toporo.objectives.Objective.over_ranks`). Optimisers get the objective's ``betas``, and their state is
+    reset when its warm-up is over.
 
     The loss of a step is the objective of each batch, averaged over the batches that the step accumulates; with
     ``gradient_accumulation_steps`` group weights change with every batch. In evaluation the loss is the mean over
@@ -58,7 +51,8 @@ class ObjectiveTrainer(Trainer):
     group : column with the name of each row's group.
     loss : per-sample loss ``(outputs, labels) -> (n,)``, e.g. for numbers
         ``lambda outputs, labels: (outputs.logits[:, 0] - labels) ** 2``.
-    features : ``outputs -> (n, d)``, for methods that compare features, e.g. ``lambda o: o.hidden_states[-1][:, 0]``.
+    features : ``outputs -> (n, d)``, for methods that compare features, e.g. ``lambda o: o.hidden_states[-1][:, 0]``
+        with ``output_hidden_states=True`` in the model's config.
     kwargs : keyword arguments of ``Trainer``.
     """
 
@@ -71,13 +65,7 @@ class ObjectiveTrainer(Trainer):
         features: Callable[[Any], Tensor] | None = None,
         **kwargs: Any,
     ) -> None:
-        if "features" in objective.needs and features is None:
-            raise SettingError(
-                f"{type(objective).__name__} compares features: give features=, e.g. lambda outputs: "
-                "outputs.hidden_states[-1][:, 0], with output_hidden_states=True in the model's config."
-            )
-        self.objective, self.group, self._loss, self._calls = objective, group, loss, 0
-        self._extra: dict[str, Any] = {"logits": lambda outputs: outputs.logits, "features": features}
+        self.objective, self.group, self._loss, self._features, self._calls = objective, group, loss, features, 0
         super().__init__(*args, **kwargs)
         if self.args.label_smoothing_factor or kwargs.get("compute_loss_func"):
             raise SettingError(
@@ -87,55 +75,43 @@ class ObjectiveTrainer(Trainer):
         # Have the Trainer divide by the number of accumulated batches. Release 4 reads the first of these.
         self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = False
         self._collate: Any = self.data_collator
-        self.data_collator: Any = self._collate_without_groups
+        self.data_collator: Any = self._collate_with_codes
+        if objective.betas != Objective.betas:
+            self.args.adam_beta1, self.args.adam_beta2 = objective.betas
         if self.args.world_size > 1:
             objective.over_ranks()
 
-    def _collate_without_groups(self, rows: Sequence[dict[str, Any]]) -> Any:
-        return self._collate([{key: value for key, value in row.items() if key != self.group} for row in rows])
+    def _collate_with_codes(self, rows: Sequence[dict[str, Any]]) -> Any:
+        """Batch with the codes of the groups in place of their names; −1 for rows that can only be evaluated."""
+        groups, names = self.objective.groups, [row.get(self.group) for row in rows]
+        codes = [groups.encode([name])[0] if name in groups else -1 for name in names]
+        bare = [{key: value for key, value in row.items() if key != self.group} for row in rows]
+        return {**self._collate(bare), self.group: torch.tensor(codes)}
 
-    def _collate_with_groups(self, rows: Sequence[dict[str, Any]]) -> Any:
-        if missing := [row for row in rows if self.group not in row]:
-            raise DataError(
-                f"rows of the training data have no column {self.group!r}, but {', '.join(missing[0])}: give the "
-                "column with the groups, group=NAME."
-            )
-        codes = self.objective.groups.encode([row[self.group] for row in rows])
-        return {**self._collate_without_groups(rows), self.group: torch.as_tensor(codes)}
-
-    def get_train_dataloader(self) -> Any:
-        self.data_collator = self._collate_with_groups
-        try:
-            return super().get_train_dataloader()
-        finally:
-            self.data_collator = self._collate_without_groups
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> Any:
+        self._codes = inputs.pop(self.group)
+        return super()._prepare_inputs(inputs)
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
         if self.group not in self._signature_columns:
             self._signature_columns.append(self.group)
 
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        fresh = self.optimizer is None
-        optimizer = super().create_optimizer(*args, **kwargs)
-        parameters = list(self.objective.to(self.args.device).parameters())
-        if fresh and parameters:
-            optimizer.add_param_group({"params": parameters})
-        if fresh and self.objective.betas != Objective.betas:
-            for group in optimizer.param_groups:
-                group |= {"betas": self.objective.betas} if "betas" in group else {}
-        return optimizer
-
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
-        inputs = dict(inputs)
-        codes = inputs.pop(self.group, None)
         outputs = model(**inputs)
         losses = self._loss(outputs, inputs["labels"])
         if model.training:
+            features = None if self._features is None else self._features(outputs)
+            if (self._codes < 0).any():
+                raise DataError(
+                    f"rows of the training data have no group in the column {self.group!r}, or one that the objective "
+                    f"does not know: expected {listed(self.objective.groups)}. Give the column's name, group=NAME, and "
+                    "build the objective with all training groups."
+                )
             if self._calls and self._calls == self.objective.warm_up:
                 reset_state(self.optimizer)
             self._calls += 1
-            value = self.objective(losses, codes, **{name: self._extra[name](outputs) for name in self.objective.needs})
+            value = self.objective(losses, self._codes, logits=getattr(outputs, "logits", None), features=features)
         else:
             value = losses.mean()
         return (value, outputs) if return_outputs else value
@@ -147,14 +123,7 @@ class ObjectiveTrainer(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is None:
-            return
-        try:
+        if checkpoint is not None:
             state, about = read_checkpoint(Path(checkpoint) / STATE)
-        except (FileNotFoundError, DataError) as error:
-            raise DataError(
-                f"{Path(checkpoint) / STATE} cannot be read ({error}), so the weights of the groups are unknown: "
-                "resume from a complete checkpoint of an ObjectiveTrainer, or start again."
-            ) from None
-        self.objective.load_state_dict(state)
-        self._calls = int(about["calls"])
+            self.objective.load_state_dict(state)
+            self._calls = int(about["calls"])

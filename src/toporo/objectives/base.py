@@ -81,24 +81,13 @@ def membership(codes: Tensor, m: int, dtype: torch.dtype) -> Tensor:
     return (codes[:, None] == torch.arange(m, device=codes.device)).to(dtype)
 
 
-def pair_sum(products: Tensor, present: Tensor) -> Tensor:
-    r""":math:`\sum_{e < f} \|a_e - a_f\|^2` from inner products (m, m), which are 0 for groups that are not present."""
-    return present.sum() * products.diagonal().sum() - products.sum()
+def mean_over_pairs(products: Tensor, counted: Tensor, present: Tensor) -> Tensor:
+    r"""Mean of :math:`\|a_e - a_f\|^2` over pairs of groups present, from inner products (m, m).
 
-
-def pairs(present: Tensor) -> Tensor:
-    """Number of pairs of groups present, at least 1."""
+    A pair with a group that is not counted adds 0; the products of such a group must be 0.
+    """
     k = present.sum()
-    return (0.5 * k * (k - 1.0)).clamp(min=1.0)
-
-
-def feature_rows(features: Tensor, losses: Tensor) -> Tensor:
-    """Features as (n, d) in the losses' type, which is never a half precision."""
-    if features.ndim != 2:
-        raise DataError(
-            f"features are of shape {tuple(features.shape)}: expected one row per sample, (n, d). Pool or flatten them."
-        )
-    return features.to(losses.dtype)
+    return (counted.sum() * products.diagonal().sum() - products.sum()) / (0.5 * k * (k - 1.0)).clamp(min=1.0)
 
 
 class Objective(nn.Module, ABC):
@@ -114,7 +103,7 @@ class Objective(nn.Module, ABC):
     Half-precision losses are averaged in float32, inside of autocast too.
 
     State lives in buffers: it follows the losses to their device and is part of ``state_dict``. In training mode a call
-    advances the state, in evaluation mode it does not.
+    advances the state in place, as a captured CUDA graph needs it; in evaluation mode it does not.
 
     As in scikit-learn, a constructor keeps each argument as an attribute of the same name (``self.penalty = penalty``),
     from which :attr:`identity` is read.
@@ -144,7 +133,7 @@ class Objective(nn.Module, ABC):
         self.groups = groups if isinstance(groups, Groups) else Groups(groups)
         self._ranks: Ranks | None = None
 
-    def over_ranks(self, process_group: Any = None) -> Self:
+    def over_ranks(self) -> Self:
         """Train over all ranks of ``torch.distributed`` as one process would with the rows of all their batches.
 
         Group means, weights and penalties are those of the joint batch: the rows of rank 0, then those of rank 1, and
@@ -153,32 +142,19 @@ class Objective(nn.Module, ABC):
 
         At the first step the ranks compare their settings and start from rank 0's state. In evaluation mode nothing is
         sent, so a single rank can evaluate. Returns the objective itself.
-
-        Parameters
-        ----------
-        process_group : the ranks that train together, from ``torch.distributed.new_group``; all by default.
         """
-        self._ranks = Ranks(process_group)
+        self._ranks = Ranks()
         return self
 
     def forward(
         self, losses: Tensor, groups: GroupIds | Tensor, *, logits: Tensor | None = None, features: Tensor | None = None
     ) -> Tensor:
-        """The scalar to back-propagate."""
-        if losses.ndim != 1:
+        """The scalar to back-propagate; logits and features are ignored unless the method needs them."""
+        if losses.ndim != 1 or not len(losses):
             raise DataError(
-                f"losses have shape {tuple(losses.shape)}, expected one value per sample: use reduction='none' "
-                "and, for several outputs per sample, average over them."
+                f"losses have shape {tuple(losses.shape)}, expected one value per sample, of at least one: use "
+                "reduction='none', average over several outputs per sample, and skip empty batches."
             )
-        if not len(losses):
-            raise DataError("the batch is empty: expected at least one loss. Skip empty batches.")
-        for name, part in (("features", features), ("logits", logits)):
-            if name not in self.needs:
-                continue
-            if part is None:
-                raise DataError(f"{type(self).__name__} needs {name}: call objective(losses, groups, {name}={name}).")
-            if len(part) != len(losses):
-                raise DataError(f"{len(losses)} losses but {len(part)} rows of {name}: give those of the same batch.")
         codes = self._codes(groups, losses)
         if losses.dtype in (torch.float16, torch.bfloat16):
             losses = losses.float()
@@ -187,29 +163,33 @@ class Objective(nn.Module, ABC):
             losses = torch.where(valid, losses, torch.full_like(losses, torch.nan))
         if any(buffer.device != losses.device for buffer in self.buffers()):
             self.to(losses.device)
+        rows: dict[str, Any] = {"losses": losses, "codes": codes}
         with _full_precision(losses.device.type):
-            logits, features = self.per_row(losses, logits, features)
-            rows: dict[str, Any] = {"losses": losses, "codes": codes, "logits": logits, "features": features}
+            if "logits" in self.needs:
+                rows["logits"] = self.per_row(losses, self._rows("logits", logits, len(losses)))
+            if "features" in self.needs:
+                rows["features"] = self._rows("features", features, len(losses)).to(losses.dtype)
             if self._ranks is not None and self.training:
-                rows |= self._ranks.join(self, {name: part for name, part in rows.items() if part is not None})
-            return self.compute(**rows)
+                rows = self._ranks.join(self, rows)
+            return self.compute(**({"logits": None, "features": None} | rows))
 
-    def per_row(self, losses: Tensor, logits: Any, features: Any) -> tuple[Any, Any]:
-        """Return the logits and features that ``compute`` is given; by default they are unchanged.
+    def per_row(self, losses: Tensor, logits: Tensor) -> Tensor:
+        """Return the logits that ``compute`` is given; by default they are unchanged.
 
         The rows of several ranks are joined after this, so a method that differentiates losses by logits does so here.
         """
-        return logits, features
+        return logits
 
     @abstractmethod
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
         """The method itself, on checked input.
 
         Parameters
         ----------
         losses : (n,), in float32 or float64.
         codes : (n,), in the order of :attr:`groups`.
-        logits, features : of the same rows, from :meth:`per_row`.
+        logits : of the same rows, from :meth:`per_row`; None unless the method needs them.
+        features : (n, d), in the type of the losses; None unless the method needs them.
         """
 
     @property
@@ -223,11 +203,8 @@ class Objective(nn.Module, ABC):
         return identity_of(self) | {"groups": to_json(self.groups)}
 
     def extra_repr(self) -> str:
-        arguments = [name for name in signature(type(self)).parameters if name not in ("groups", "prior")]
-        values = {name: vars(self).get(name) for name in arguments}
-        given = [f"{name}={value!r}" for name, value in values.items() if value is not None]
-        ranks = [f"over {self._ranks.size} ranks"] if self._ranks else []
-        return ", ".join([f"{len(self.groups)} groups", *given, *ranks])
+        names = [name for name in signature(type(self)).parameters if name not in ("groups", "prior")]
+        return ", ".join([f"{len(self.groups)} groups", *(f"{name}={vars(self).get(name)!r}" for name in names)])
 
     def _bind_state_to_groups(self, *also: Any) -> None:
         """Refuse to load the state of other groups, for a method whose state is in their order."""
@@ -235,32 +212,33 @@ class Objective(nn.Module, ABC):
         self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
         self.register_load_state_dict_pre_hook(_require_same_groups)  # type: ignore[no-untyped-call]  # torch's
 
+    def _rows(self, name: str, rows: Tensor | None, n: int) -> Tensor:
+        """Checked logits or features of n samples."""
+        if rows is None:
+            raise DataError(f"{type(self).__name__} needs {name}: call objective(losses, groups, {name}={name}).")
+        if len(rows) != n or (name == "features" and rows.ndim != 2):
+            shape = "(n, d): pool or flatten them" if name == "features" else "n rows"
+            raise DataError(f"{n} losses but {name} of shape {tuple(rows.shape)}: expected {shape}, of the same batch.")
+        return rows
+
     def _codes(self, groups: GroupIds | Tensor, losses: Tensor) -> Tensor:
         """Checked codes of this objective's groups on the losses' device; a batch may lack groups."""
-        batch = groups.groups if isinstance(groups, GroupIds) else self.groups
-        codes = groups.codes if isinstance(groups, GroupIds) else groups
-        if not isinstance(codes, Tensor | np.ndarray):
+        batch = groups if isinstance(groups, GroupIds) else GroupIds(groups, self.groups)
+        if not isinstance(batch.codes, Tensor | np.ndarray):
             raise DataError(
-                f"groups are {type(codes).__name__}: expected GroupIds, as Groups.of(names) gives them, or a tensor "
+                f"groups are {type(groups).__name__}: expected GroupIds, as Groups.of(names) gives them, or a tensor "
                 "of codes, as objective.groups.encode(names) gives them."
             )
-        codes = torch.as_tensor(codes)
-        if codes.shape != losses.shape:
+        codes = torch.as_tensor(batch.codes)
+        if codes.shape != losses.shape or codes.is_floating_point() or codes.dtype == torch.bool:
             raise DataError(
-                f"{losses.shape[0]} losses but group codes of shape {tuple(codes.shape)}: give one per sample."
+                f"{len(losses)} losses but group codes of shape {tuple(codes.shape)} and type {codes.dtype}: expected "
+                "one integer per sample."
             )
-        if codes.is_floating_point() or codes.dtype == torch.bool:
-            raise DataError(f"group codes have type {codes.dtype}: expected integers.")
         if codes.device.type == "cpu":  # on a GPU the check would wait for the device
-            GroupIds(codes, batch).require_in_range()
-        if batch != self.groups:
-            unknown = [name for name in batch if name not in self.groups]
-            if unknown:
-                raise GroupMismatchError(
-                    f"group(s) in the batch that {type(self).__name__} does not know: {listed(unknown)}. It was built "
-                    f"for {listed(self.groups)}. Build it with all training groups, or leave those rows out."
-                )
-            codes = torch.as_tensor(self.groups.encode(batch), device=codes.device)[codes]
+            batch.require_in_range()
+        if batch.groups != self.groups:
+            codes = torch.as_tensor(self.groups.encode(batch.groups), device=codes.device)[codes]
         return codes.to(device=losses.device, dtype=torch.long)
 
 
@@ -270,7 +248,7 @@ register = OBJECTIVES.register
 
 
 class PenalizedObjective(Objective):
-    r"""Mean group loss plus a penalty, :math:`\frac1m \sum_e \ell_e + \lambda R`, that sets in after a warm-up.
+    r"""Mean group loss plus a penalty, :math:`\frac1m \sum_e \ell_e + \lambda R`, that may set in after a warm-up.
 
     With a large penalty from the start a network would not learn. During the warm-up the weight of the penalty is
     :math:`\min(1, \lambda)`; then it is :math:`\lambda`, and training loops reset the optimiser's state, whose step
@@ -281,30 +259,29 @@ class PenalizedObjective(Objective):
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
-    warm_up : number of steps in training mode for which the weight is :math:`\min(1, \lambda)`. The default of the
-        methods suits runs of a few thousand steps; for shorter ones set a fraction of theirs.
+    warm_up : number of steps in training mode for which the weight is :math:`\min(1, \lambda)`. The default of IRM and
+        V-REx suits runs of a few thousand steps; for shorter ones set a fraction of theirs.
     """
 
     steps: Tensor
 
-    def __init__(self, groups: Groups | Iterable[Name], penalty: float, warm_up: int) -> None:
+    def __init__(self, groups: Groups | Iterable[Name], penalty: float = 1.0, warm_up: int = 0) -> None:
         super().__init__(groups)
         self.penalty = non_negative(penalty, "penalty")
         self.warm_up = whole(warm_up, "warm_up", 0)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
         means = group_means(losses, codes, len(self.groups))
         ready = (self.steps >= self.warm_up).to(losses.dtype)
         factor = ready * self.penalty + (1.0 - ready) * min(1.0, self.penalty)
-        value = means.mean() + factor * self.penalise(means, losses, codes, logits)
         if self.training:
-            self.steps = self.steps + 1
-        return value
+            self.steps.add_(1)
+        return means.mean() + factor * self.penalise(means, codes, logits=logits, features=features)
 
     @abstractmethod
-    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor) -> Tensor:
-        r"""R, the penalty before it is multiplied by :math:`\lambda`."""
+    def penalise(self, means: GroupMeans, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
+        r"""R, the penalty before it is multiplied by :math:`\lambda`, from mean losses and what compute gets."""
 
 
 class WeightedObjective(Objective):
@@ -335,22 +312,22 @@ class WeightedObjective(Objective):
         self.register_buffer("seen", torch.zeros_like(weights))
         self._bind_state_to_groups(weights.tolist())
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
         means = group_means(losses, codes, len(self.groups))
         if self.training:
             self._advance(means)
-        return means.weighted(self.q.to(means.values.dtype))
+        return means.weighted(self.q.to(losses.dtype, copy=True))  # the next step changes q in place
 
     @torch.no_grad()
     def _advance(self, means: GroupMeans) -> None:
         values = means.values.detach().to(self.q.dtype)
         # An overflowed batch must not spoil q. Every operation is a kernel on a GPU, so there are few.
         usable = torch.logical_and(values.abs() < torch.inf, means.present)
-        self.last_losses = torch.where(usable, values, self.last_losses)
-        self.seen = torch.maximum(self.seen, usable)
+        self.last_losses.copy_(torch.where(usable, values, self.last_losses))
+        self.seen.copy_(torch.maximum(self.seen, usable))
         seen_now = usable.sum().clamp(min=1)
         typical = values.nan_to_num(0.0, 0.0, 0.0).sum() / seen_now  # 0 where a group is absent
-        self.q = self.rule(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights)
+        self.q.copy_(self.rule(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights))
 
     @property
     def weights(self) -> dict[Name, float]:
@@ -365,9 +342,7 @@ def _full_precision(device: str) -> AbstractContextManager[Any]:
 def _require_same_groups(module: Any, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
     digest = state.get(f"{prefix}digest")
     if digest is not None and not torch.equal(digest.cpu(), module.get_buffer("digest").cpu()):
-        here = getattr(module, "prior", None) or module.groups
         raise GroupMismatchError(
             f"this state is of other groups or another prior than those of the {type(module).__name__} it is loaded "
-            f"into ({listed(here.weights.items() if isinstance(here, Prior) else here, 4)}). Build the objective with "
-            "the same groups and prior."
+            f"into, which has {listed(module.weights.items(), 4)}. Build the objective with the same groups and prior."
         )

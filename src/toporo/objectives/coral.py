@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from toporo.checks import non_negative
-from toporo.groups import Groups
-from toporo.objectives.base import Objective, feature_rows, group_means, membership, pair_sum, pairs, register
-from toporo.types import Name
+from toporo.objectives.base import GroupMeans, PenalizedObjective, mean_over_pairs, membership, register
 
 
 @register("coral")
-class CORAL(Objective):
+class CORAL(PenalizedObjective):
     r"""Mean group loss plus the difference of the groups' feature means and covariances (Sun & Saenko 2016):
 
     .. math:: \min_\theta \frac1m \sum_e \ell_e(\theta) + \lambda \binom{m}{2}^{-1} \sum_{e < f}
@@ -27,6 +23,7 @@ class CORAL(Objective):
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
+    warm_up : number of steps for which :math:`\lambda` counts as :math:`\min(1, \lambda)`.
 
     >>> import torch
     >>> features = torch.tensor([[0.0], [2.0], [0.0], [2.0]])  # the same in both groups
@@ -36,15 +33,8 @@ class CORAL(Objective):
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
 
-    def __init__(self, groups: Groups | Iterable[Name], penalty: float = 1.0) -> None:
-        super().__init__(groups)
-        self.penalty = non_negative(penalty, "penalty")
-
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
-        means = group_means(losses, codes, len(self.groups))
-        x = feature_rows(features, losses)
-        members = membership(codes, len(self.groups), x.dtype)
-        return means.mean() + self.penalty * _misalignment(x, members, means.present)
+    def penalise(self, means: GroupMeans, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
+        return _misalignment(features, membership(codes, len(self.groups), features.dtype), means.present)
 
 
 def _misalignment(x: Tensor, members: Tensor, present: Tensor) -> Tensor:
@@ -63,5 +53,5 @@ def _misalignment(x: Tensor, members: Tensor, present: Tensor) -> Tensor:
     scaled = members * (several / (counts - 1.0).clamp(min=1.0))
     centred = x - members @ centres
     products = scaled.T @ (centred @ centred.T) ** 2 @ scaled
-    apart = pair_sum(offsets @ offsets.T, present) / d + pair_sum(products, several) / d**2
-    return apart / pairs(present)
+    by_means = mean_over_pairs(offsets @ offsets.T, present, present)
+    return by_means / d + mean_over_pairs(products, several, present) / d**2

@@ -7,14 +7,14 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.adam import adam
 
 from toporo.checks import non_negative, positive, whole
 from toporo.errors import DataError
 from toporo.groups import Groups
-from toporo.objectives.base import Objective, feature_rows, group_means, membership, register
+from toporo.objectives.base import Objective, group_means, membership, register
 from toporo.types import Name
 
 
@@ -25,8 +25,8 @@ class DANN(Objective):
     .. math:: \min_\theta \max_\phi \frac1m \sum_e \ell_e(\theta) - \lambda\, \frac1m \sum_e d_e(\theta, \phi) ,
 
     with :math:`d_e` the mean over e's samples of the cross entropy of a discriminator :math:`\phi` that guesses the
-    group of a sample from its features. A call in training mode first takes a step of Adam for the discriminator, whose
-    parameters belong to this objective. It returns the loss of the network, with the discriminator held fixed. Both
+    group of a sample from its features. A call in training mode first takes a step of Adam for the discriminator, which
+    is part of this objective's state. It returns the loss of the network, with the discriminator held fixed. Both
     optimisers have the betas that such games need (:attr:`betas`).
 
     DomainBed alternates instead: one step for the discriminator, then one for the network, each on a batch of its own.
@@ -39,7 +39,6 @@ class DANN(Objective):
     penalty : :math:`\lambda`. At 0 the discriminator learns, and the network is not affected.
     hidden : units in each of the discriminator's two hidden layers.
     learning_rate : of the discriminator; best the network's.
-    seed : of the discriminator's initial weights.
 
     >>> import torch
     >>> objective = DANN(["NY", "PA"], width=1)
@@ -51,6 +50,7 @@ class DANN(Objective):
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     examples: ClassVar[Sequence[Mapping[str, Any]]] = ({"width": 4, "hidden": 6},)
     betas = (0.5, 0.9)
+    discriminator: Tensor
     slopes: Tensor
     squares: Tensor
     steps: Tensor
@@ -63,37 +63,35 @@ class DANN(Objective):
         *,
         hidden: int = 256,
         learning_rate: float = 5e-5,
-        seed: int = 0,
     ) -> None:
         super().__init__(groups)
-        self.width, self.hidden, self.seed = whole(width, "width", 1), whole(hidden, "hidden", 1), int(seed)
+        self.width, self.hidden = whole(width, "width", 1), whole(hidden, "hidden", 1)
         self.penalty = non_negative(penalty, "penalty")
         self.learning_rate = positive(learning_rate, "learning_rate")
         sizes = (self.width, self.hidden, self.hidden, len(self.groups))
-        #: Shapes of weights and biases, layer by layer; all lie one after the other in one parameter.
+        #: Shapes of weights and biases, layer by layer; all lie one after the other in one buffer.
         self._shapes = [shape for a, b in pairwise(sizes) for shape in ((b, a), (b,))]
-        self.discriminator = nn.Parameter(torch.zeros(sum(torch.Size(shape).numel() for shape in self._shapes)))
-        generator, layers = torch.Generator().manual_seed(self.seed), self._layers(self.discriminator.detach())
+        self.register_buffer("discriminator", torch.zeros(sum(torch.Size(shape).numel() for shape in self._shapes)))
+        generator, layers = torch.Generator().manual_seed(0), self._layers(self.discriminator)
         for weight, bias in zip(layers[0:4:2], layers[1:4:2], strict=True):  # the last stays 0: no group is set apart
             bound = weight.shape[1] ** -0.5
             weight.uniform_(-bound, bound, generator=generator)
             bias.uniform_(-bound, bound, generator=generator)
-        self.register_buffer("slopes", torch.zeros_like(self.discriminator.detach()))
-        self.register_buffer("squares", torch.zeros_like(self.slopes))
+        self.register_buffer("slopes", torch.zeros_like(self.discriminator))
+        self.register_buffer("squares", torch.zeros_like(self.discriminator))
         self.register_buffer("steps", torch.zeros(()))
         self._bind_state_to_groups()
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
-        x = feature_rows(features, losses)
-        if x.shape[1] != self.width:
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
+        if features.shape[1] != self.width:
             raise DataError(
-                f"features of shape {tuple(x.shape)}, but the discriminator takes {self.width} per sample: build DANN "
-                f"with width={x.shape[1]}."
+                f"features of shape {tuple(features.shape)}, but the discriminator takes {self.width} per sample: "
+                f"build DANN with width={features.shape[1]}."
             )
         if self.training:
-            self._learn(x.detach(), codes)
+            self._learn(features.detach(), codes)
         means = group_means(losses, codes, len(self.groups))
-        return means.mean() - self.penalty * self._guessing_loss(self.discriminator.detach(), x, codes)
+        return means.mean() - self.penalty * self._guessing_loss(self.discriminator, features, codes)
 
     def _layers(self, parameters: Tensor) -> list[Tensor]:
         """Weights and biases of the discriminator, as views."""
@@ -109,8 +107,9 @@ class DANN(Objective):
 
     def _learn(self, x: Tensor, codes: Tensor) -> None:
         """A step of Adam for the discriminator."""
+        parameters = self.discriminator.detach().requires_grad_()
         with torch.enable_grad():
-            (slope,) = torch.autograd.grad(self._guessing_loss(self.discriminator, x, codes), self.discriminator)
+            (slope,) = torch.autograd.grad(self._guessing_loss(parameters, x, codes), parameters)
         beta1, beta2 = self.betas
         with torch.no_grad():  # differentiable is the variant that never looks at the number of steps
             adam(

@@ -7,13 +7,10 @@ constructor keeps each argument as an attribute of the same name, from which it 
 from __future__ import annotations
 
 import inspect
-import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from toporo.errors import SettingError
 from toporo.groups import Groups, name_to_json
@@ -36,19 +33,13 @@ def identity_of(instance: Any) -> Record:
     kind, attributes = type(instance), vars(instance)
     identity: Record = {"class": f"{kind.__module__}.{kind.__qualname__}"}
     for name in inspect.signature(kind).parameters:
-        if name not in attributes:
-            raise SettingError(
-                f"{kind.__name__} does not keep its constructor argument {name!r} as an attribute, so a checkpoint "
-                f"cannot tell one run from another. Write self.{name} = {name} in its __init__, with a plain value: "
-                "no module, parameter or buffer."
-            )
         try:
             identity[name] = to_json(attributes[name])
-        except (TypeError, RecursionError):
+        except (KeyError, TypeError):
+            found = f"holds a {type(attributes[name]).__name__}" if name in attributes else "is not set"
             raise SettingError(
-                f"{name} of {kind.__name__} is a {type(attributes[name]).__name__} that cannot be written down, so a "
-                "checkpoint cannot tell one run from another. Use numbers, text, arrays, or collections of these, or "
-                "train without a checkpoint."
+                f"self.{name} of {kind.__name__} {found}, so a checkpoint cannot tell one run from another: expected "
+                f"__init__ to set self.{name} = {name}, and numbers, text, lists of these, groups or a prior in it."
             ) from None
     return identity
 
@@ -58,8 +49,8 @@ def to_json(value: Any) -> Any:
 
     Other types than those of settings raise TypeError.
 
-    >>> to_json({"b": (1, 2.5), "a": math.inf})
-    {'mapping': [['a', {'number': 'inf'}], ['b', [1, 2.5]]]}
+    >>> to_json((1, 2.5, math.inf))
+    [1, 2.5, {'number': 'inf'}]
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -73,8 +64,17 @@ def to_json(value: Any) -> Any:
         return [name_to_json(name) for name in value]
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
-    if isinstance(value, Mapping):
-        return {"mapping": sorted(([to_json(key), to_json(item)] for key, item in value.items()), key=json.dumps)}
-    if isinstance(value, np.ndarray | Tensor) and value.dtype != object:
-        return {"array": [str(value.dtype), list(value.shape), to_json(value.tolist())]}
     raise TypeError(f"values of type {type(value).__name__} cannot be compared")
+
+
+def differences(one: Record, other: Record, here: str, there: str) -> list[str]:
+    """Return a text for each entry in which two identities differ, with both values.
+
+    >>> differences({"penalty": 1.0, "seed": 3}, {"penalty": 2.0, "seed": 3}, "on rank 0", "on rank 1")
+    ['penalty is 1.0 on rank 0 and 2.0 on rank 1']
+    """
+    return [
+        f"{key} is {one.get(key, 'absent')!s:.120} {here} and {other.get(key, 'absent')!s:.120} {there}"
+        for key in one | other
+        if one.get(key) != other.get(key)
+    ]

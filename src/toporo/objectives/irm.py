@@ -49,19 +49,19 @@ class IRM(PenalizedObjective):
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 100.0, warm_up: int = 500) -> None:
         super().__init__(groups, penalty, warm_up)
 
-    def per_row(self, losses: Tensor, logits: Any, features: Any) -> tuple[Any, Any]:
+    def per_row(self, losses: Tensor, logits: Tensor) -> Tensor:
         """Reduce logits to the derivative of each row's loss by their scale."""
-        if not logits.requires_grad or not losses.requires_grad:
-            raise DataError("IRM differentiates the losses by the logits: call it with gradients enabled.")
-        (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True, allow_unused=True)
+        slope = None
+        if logits.requires_grad and losses.requires_grad:
+            (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True, allow_unused=True)
         if slope is None:
-            raise DataError("the losses do not come from these logits: give the tensor they were computed from.")
+            raise DataError("IRM differentiates losses by logits: give those they come from, with gradients enabled.")
         by_scale = slope.to(losses.dtype) * logits.to(losses.dtype)
-        return by_scale.flatten(1).sum(dim=1) if logits.ndim > 1 else by_scale, features
+        return by_scale.flatten(1).sum(dim=1) if logits.ndim > 1 else by_scale
 
-    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor) -> Tensor:
+    def penalise(self, means: GroupMeans, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
         m = len(self.groups)
-        members = membership(codes, m, losses.dtype)
+        members = membership(codes, m, logits.dtype)
         numbers = (members.cumsum(dim=0) * members).sum(dim=1).long()  # of rows within their groups, from 1
         halves = group_means(logits, 2 * codes + numbers % 2, 2 * m)
         pair = halves.values.view(m, 2)

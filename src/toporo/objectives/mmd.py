@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from toporo.checks import non_negative
-from toporo.groups import Groups
-from toporo.objectives.base import Objective, feature_rows, group_means, membership, pair_sum, pairs, register
-from toporo.types import Name
+from toporo.objectives.base import GroupMeans, PenalizedObjective, mean_over_pairs, membership, register
 
 #: Inverse squared widths of the kernel, those of DomainBed: for squared distances from 0.001 to 1000.
 GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
 @register("mmd")
-class MMD(Objective):
+class MMD(PenalizedObjective):
     r"""Mean group loss plus the squared distance of the groups' features in a kernel's space (Li et al. 2018):
 
     .. math:: \min_\theta \frac1m \sum_e \ell_e(\theta) + \lambda \binom{m}{2}^{-1} \sum_{e < f}
@@ -32,6 +28,7 @@ class MMD(Objective):
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
+    warm_up : number of steps for which :math:`\lambda` counts as :math:`\min(1, \lambda)`.
 
     >>> import torch
     >>> features = torch.tensor([[0.0], [2.0], [0.0], [2.0]])  # the same in both groups
@@ -41,17 +38,10 @@ class MMD(Objective):
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
 
-    def __init__(self, groups: Groups | Iterable[Name], penalty: float = 1.0) -> None:
-        super().__init__(groups)
-        self.penalty = non_negative(penalty, "penalty")
-
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
-        means = group_means(losses, codes, len(self.groups))
-        kernel = _kernel(feature_rows(features, losses))
-        members = membership(codes, len(self.groups), losses.dtype)
+    def penalise(self, means: GroupMeans, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
+        members = membership(codes, len(self.groups), features.dtype)
         shares = members / members.sum(dim=0).clamp(min=1.0)
-        discrepancy = pair_sum(shares.T @ kernel @ shares, means.present) / pairs(means.present)
-        return means.mean() + self.penalty * discrepancy
+        return mean_over_pairs(shares.T @ _kernel(features) @ shares, means.present, means.present)
 
 
 def _kernel(x: Tensor) -> Tensor:

@@ -15,34 +15,21 @@ import torch.distributed as dist
 from torch import Tensor
 
 from toporo.errors import GroupMismatchError, SettingError
+from toporo.objectives.identity import differences
 from toporo.types import Record
-
-#: Longer settings are cut in messages.
-MOST_SHOWN = 120
 
 
 class Ranks:
-    """The processes that train one network together.
+    """The processes that train one network together: all of the default process group."""
 
-    Parameters
-    ----------
-    group : a process group of ``torch.distributed``; None is the default one.
-    """
-
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise SettingError(
                 "torch.distributed is not initialised, so there are no ranks to train over: call "
                 "torch.distributed.init_process_group() in every process first (torchrun starts them), or leave out "
                 "over_ranks() to train with one process."
             )
-        self.group = group
-        self.size = dist.get_world_size(group)
-        self.rank = dist.get_rank(group)
-        if self.rank < 0:
-            raise SettingError(
-                "this process is not in the process group that over_ranks() was given: call it only on its members."
-            )
+        self.size, self.rank = dist.get_world_size(), dist.get_rank()
         self._agreed = False
 
     def join(self, objective: Any, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -71,7 +58,7 @@ class Ranks:
         message = torch.cat(as_bytes, dim=1)
         message = torch.cat([message, message.new_zeros(max(counts) - n, message.shape[1])])  # of equal lengths
         messages = message.new_empty(self.size, *message.shape)
-        dist.all_gather(list(messages.unbind()), message, group=self.group)
+        dist.all_gather(list(messages.unbind()), message)
         rows = torch.cat([of_rank[:count] for of_rank, count in zip(messages, counts, strict=True)])
         pieces = torch.split(rows, [piece.shape[1] for piece in as_bytes], dim=1)
         start = sum(counts[: self.rank])
@@ -87,47 +74,25 @@ class Ranks:
 
     def _counts(self, n: int, device: torch.device) -> list[int]:
         """Number of rows of each rank, exchanged between hosts if possible, which does not wait for a device."""
-        if "cpu" in str(dist.get_backend_config(self.group)):
+        if "cpu" in str(dist.get_backend_config()):
             device = torch.device("cpu")
         counts = torch.empty(self.size, dtype=torch.long, device=device)
         count = torch.full((1,), n, dtype=torch.long, device=device)
-        dist.all_gather(list(torch.split(counts, 1)), count, group=self.group)
+        dist.all_gather(list(torch.split(counts, 1)), count)
         return [int(count) for count in counts.tolist()]
 
     def _agree(self, state: Mapping[str, Tensor], settings: Record) -> None:
         """Raise unless settings and shapes are the same on all ranks; replace the state by that of rank 0."""
         shapes = {key: [str(value.dtype), list(value.shape)] for key, value in state.items()}
         by_rank: list[Record] = [{} for _ in range(self.size)]
-        dist.all_gather_object(by_rank, {**settings, "state": shapes}, group=self.group)
+        dist.all_gather_object(by_rank, {**settings, "state": shapes})
         for rank, other in enumerate(by_rank):
-            _require_same(by_rank[0], other, rank)
-        source = 0 if self.group is None else dist.get_global_rank(self.group, 0)
+            if found := differences(by_rank[0], other, "on rank 0", f"on rank {rank}"):
+                error = GroupMismatchError if by_rank[0]["groups"] != other["groups"] else SettingError
+                raise error(
+                    f"ranks train different things: {', '.join(found[:3])}. Build the objective with the same groups "
+                    "and settings on every rank; a rank's batches may lack groups that the objective knows."
+                )
         for value in state.values():
-            dist.broadcast(value, src=source, group=self.group)
+            dist.broadcast(value, src=0)
         self._agreed = True
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise SettingError(
-            "an objective that trains over ranks cannot be pickled, because its process group exists in this process "
-            "only: save objective.state_dict()."
-        )
-
-
-def _require_same(first: Record, other: Record, rank: int) -> None:
-    """Raise if a rank trains something else than rank 0."""
-    differing = [key for key in first | other if first.get(key) != other.get(key)]
-    if not differing:
-        return
-    values = ", ".join(
-        f"{key} is {first.get(key, 'absent')!s:.{MOST_SHOWN}} on rank 0 and "
-        f"{other.get(key, 'absent')!s:.{MOST_SHOWN}} on rank {rank}"
-        for key in differing[:3]
-    )
-    error = GroupMismatchError if "groups" in differing else SettingError
-    raise error(
-        f"ranks train different things: {values}. Build the objective with the same groups and settings on every rank; "
-        "a rank's batches may lack groups that the objective knows."
-    )

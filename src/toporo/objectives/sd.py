@@ -40,9 +40,10 @@ class SD(Objective):
         super().__init__(groups)
         self.penalty = non_negative(penalty, "penalty")
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
-        return losses.mean() + self.penalty * logits.mean()
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
+        squares: Tensor = logits
+        return losses.mean() + self.penalty * squares.mean()
 
-    def per_row(self, losses: Tensor, logits: Any, features: Any) -> tuple[Any, Any]:
+    def per_row(self, losses: Tensor, logits: Tensor) -> Tensor:
         """Reduce logits to their mean square by row."""
-        return (logits.to(losses.dtype) ** 2).reshape(len(logits), -1).mean(dim=1), features
+        return (logits.to(losses.dtype) ** 2).reshape(len(logits), -1).mean(dim=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any, ClassVar
 
 from toporo.checks import one_of
@@ -56,27 +57,17 @@ class TRO(WeightedObjective):
         start: str = "prior",
     ) -> None:
         one_of(start, "start", ("prior", "uniform"))
+        prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
         if update is None:
             update = "constrained" if radius is not None else DEFAULT_UPDATE.get(divergence, "exact")
-        prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
-        settings: dict[str, dict[str, Any]] = {
-            "ascent": {
-                "step": step,
-                "penalty": penalty,
-                "smallest": min(weight for weight in prior.weights.values() if weight > 0),
-            },
-            "mirror": {"step": step, "penalty": penalty},
-            "exact": {"penalty": penalty},
-            "constrained": {"radius": radius},
-        }
-        one_of(update, "weight update", settings)
-        if update == "constrained" and radius is None:
-            raise SettingError("update='constrained' needs radius=, the largest D(q‖p) allowed.")
-        if update != "constrained" and radius is not None:
+        rule = RULES[one_of(update, "weight update", RULES)]
+        if (update == "constrained") != (radius is not None):
             raise SettingError(
-                f"radius={radius!r} only goes with update='constrained'; update={update!r} takes penalty=."
+                f"update={update!r} and radius={radius!r}: expected radius=, the largest D(q‖p) allowed, with "
+                "update='constrained' and only with that; the other updates take penalty=."
             )
-        super().__init__(prior, RULES[update](divergence=divergence, **settings[update]))
+        settings = {"step": step, "penalty": penalty, "radius": radius, "divergence": divergence}
+        super().__init__(prior, rule(**{name: settings[name] for name in signature(rule).parameters}))
         if start == "uniform":
             self.q.fill_(1.0 / len(self.groups))
         self.penalty, self.step, self.radius = penalty, step, radius

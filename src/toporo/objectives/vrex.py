@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor
 
@@ -32,6 +33,6 @@ class VREx(PenalizedObjective):
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 10.0, warm_up: int = 500) -> None:
         super().__init__(groups, penalty, warm_up)
 
-    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor) -> Tensor:
+    def penalise(self, means: GroupMeans, codes: Tensor, *, logits: Any, features: Any) -> Tensor:
         squares = means.present * (means.values - means.mean()) ** 2
         return squares.sum() / means.present.sum().clamp(min=1.0)

@@ -125,7 +125,6 @@ class Fitted:
     history : one entry per evaluated round; a single one for models without rounds, none if training diverged.
     tensors : the model.
     prior, graph, choice : the prior, the learned graph behind it, and how a rule chose it.
-    samples : predictions for the report.
     timing : speed of training.
     diverged : error message if training diverged.
     """
@@ -135,7 +134,6 @@ class Fitted:
     prior: Prior | None = None
     graph: GroupGraph | None = None
     choice: Mapping[str, Any] | None = None
-    samples: Mapping[str, Any] | None = None
     timing: Mapping[str, Any] | None = None
     diverged: str | None = None
 

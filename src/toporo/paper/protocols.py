@@ -43,7 +43,7 @@ class Variant:
 
     name: str = ""
     title: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ class Protocol:
     hidden: tuple[int, ...] = (64, 64)
     validation: float = 0.2
     evaluate_every: int = 1
-    averaging: int | str | None = None
+    averaging: int | None = None
     half_life: float | None = None
     paired: bool = False
     priors: Mapping[str, Any] = field(default_factory=dict)

@@ -33,7 +33,7 @@ def write_report(results: Results, out: Path) -> Path:
             "caption": caption(part),
             "table": scores_table(part),
             "findings": topology_words(part),
-            "sections": (benchmark.sections or any_sections)(part),
+            "sections": [*any_sections(part), *benchmark.sections(part)],
         }
         for part in results.parts
     ]
@@ -48,7 +48,7 @@ def write_report(results: Results, out: Path) -> Path:
         metric=protocol.metric,
         oracle=oracle(protocol),
         when=when(protocol),
-        notices=benchmark.remarks(list(results.data.values())),
+        notices=list(dict.fromkeys(remark for loaded in results.data.values() for remark in loaded.remarks)),
         several=bool(protocol.variants[0].name),
         overview=overview_table(results) if len(chapters) > 1 else None,
         chapters=chapters,

@@ -28,7 +28,7 @@ from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import Results, make_rows
-from toporo.paper.runs import SCHEMA, Run, Store, read_sealed, set_aside
+from toporo.paper.runs import SCHEMA, Run, Store, set_aside
 from toporo.text import many
 from toporo.training import read_checkpoint
 from toporo.types import Record
@@ -83,26 +83,24 @@ def reproduce(
     say : called with remarks for people: parts of the data that cannot be used, runs of other processes.
     variant : names of variants, separated by commas, e.g. ``"east-west/*"``; by default all of them.
     """
-    benchmark = BENCHMARKS[name].under(protocol)
-    variants = benchmark.get_variants(variant)
-    if benchmark.vision is not None:
+    benchmark, runtime = BENCHMARKS[name].under(protocol), ON_CPU
+    if benchmark.networks:
         from toporo.paper import vision as images  # it loads networks that other benchmarks do not need
 
-        settled, runtime, loading = images.settle(benchmark, vision or VisionChoices(), Path(out))
-    elif vision is None:
-        settled, runtime, loading = benchmark.protocol, ON_CPU, {}
-    else:
+        benchmark, runtime = images.settle(benchmark, vision or VisionChoices())
+    elif vision is not None:
         raise SettingError(
             f"device, weights, network, steps and the like are for benchmarks on images; {name} is none."
         )
+    settled, variants = benchmark.protocol, benchmark.get_variants(variant)
     chosen = settled.get_methods(settled.methods if methods is None else methods)
     whole(seeds, "seeds", 1)
-    store = Store(Path(out), with_networks=runtime.keep_models)
+    store = Store(Path(out))
     runner = Runner(store, runtime, workers, progress, say)
-    loaded, skipped = _load(name, variants, data, source, loading)
-    if benchmark.vision is not None:
-        images.check_rows(benchmark, loaded.values())
-    for remark in benchmark.remarks(list(loaded.values())):
+    loaded, skipped = _load(name, variants, data, source)
+    for part in loaded.values():
+        benchmark.split(part, 0, settled.validation)  # too few rows are an error before the first run
+    for remark in dict.fromkeys(remark for part in loaded.values() for remark in part.remarks):
         say(remark)
     runs = _make_runs(settled, loaded, chosen, seeds)
     by_key = runner.do(runs, loaded.values())
@@ -111,9 +109,9 @@ def reproduce(
             raise DivergedError(f"{run}: {message}")
     records = [by_key[run.key] for run in runs]
     records += _stored_records(settled, loaded, store, {method.name for method in chosen})
-    about = {} if benchmark.protocol is BENCHMARKS[name].protocol else {"protocol": protocol}
-    if benchmark.vision is not None:
-        about |= images.describe(benchmark, settled, records, list(loaded.values()), skipped)
+    about: dict[str, Any] = {} if protocol == BENCHMARKS[name].protocol.name else {"protocol": protocol}
+    if benchmark.networks:
+        about |= images.describe(settled, records, next(iter(loaded.values())), skipped)
     results = Results(settled, make_rows(settled, records), about, loaded, records, store)
     results.write(Path(out, "results.json"))
     return results
@@ -146,14 +144,14 @@ def _stored_records(
 
 
 def _load(
-    name: str, variants: Sequence[Variant], data: str | os.PathLike[str] | None, source: str, loading: Mapping[str, Any]
+    name: str, variants: Sequence[Variant], data: str | os.PathLike[str] | None, source: str
 ) -> tuple[dict[str, BenchmarkData], dict[str, str]]:
     """Return the data of every variant, and the reasons why some have none if others have some."""
     loaded: dict[str, BenchmarkData] = {}
     skipped: dict[str, str] = {}
     for variant in variants:
         try:
-            loaded[variant.name] = load_dataset(name, data, source=source, **variant.options, **loading)
+            loaded[variant.name] = load_dataset(name, data, source=source, **variant.options)
         except NothingToTestError as error:
             if len(variants) == 1:
                 raise
@@ -168,7 +166,7 @@ def _load(
 
 def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: VisionChoices) -> Done:
     """Do a run, or continue from its checkpoint; the result is returned and not yet stored."""
-    if BENCHMARKS[run.protocol.benchmark].vision is not None:
+    if BENCHMARKS[run.protocol.benchmark].networks:
         import toporo.paper.vision  # noqa: F401  # it registers the fits of networks on images
 
     # The same bytes on any machine: runs, not operations, are done in parallel.
@@ -192,10 +190,8 @@ def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: VisionChoices
         "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, TopoRoWarning)}),
         "history": [entry.to_dict() for entry in fitted.history],
     }
-    optional = {"samples": fitted.samples, "timing": fitted.timing, "diverged": fitted.diverged}
+    optional = {"timing": fitted.timing, "diverged": fitted.diverged}
     record |= {name: value for name, value in optional.items() if value is not None}
-    if fitted.timing is not None:
-        record["network_kept"] = runtime.keep_models
     return record, save({key: value.contiguous() for key, value in fitted.tensors.items()})
 
 
@@ -270,14 +266,13 @@ class Runner:
 
 def _set_aside_damaged(run: Run, store: Store) -> None:
     """Set aside damaged files that an earlier process left for this run to continue from."""
-    read_sealed(store.topology(run))
     for path in store.checkpoints(run.key):
         try:
             read_checkpoint(path)
         except FileNotFoundError:  # another process has just finished the run
             pass
         except DataError as error:
-            set_aside(path, str(error).removesuffix(" Delete it to start over."))
+            set_aside(path, str(error))
 
 
 def _in_processes(

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -92,11 +92,10 @@ class Store:
     Parameters
     ----------
     out : folder for results; runs are in its subfolder ``runs``.
-    with_networks : whether a run without its network counts as not done.
     """
 
-    def __init__(self, out: Path, *, with_networks: bool = False) -> None:
-        self.folder, self.with_networks = out / "runs", with_networks
+    def __init__(self, out: Path) -> None:
+        self.folder = out / "runs"
 
     def path(self, key: str, ending: str) -> Path:
         """Return the path of one of a run's files."""
@@ -105,10 +104,6 @@ class Store:
     def checkpoints(self, key: str) -> list[Path]:
         """Return the checkpoints that a run has left."""
         return sorted(self.folder.glob(f"{key}.*.checkpoint"))
-
-    def topology(self, run: Run) -> Path:
-        """Return the path of the topology that all runs of a seed share: one of the baseline's files."""
-        return self.path(replace(run, method=run.protocol.baseline or run.method).key, "topology.json")
 
     def read(self, key: str) -> Record | None:
         """Return the record of a run if it is done."""
@@ -122,7 +117,7 @@ class Store:
         if sha256(model) != record.pop("model", None):
             set_aside(model, f"{model} is not as its run left it.")
             return None
-        return None if self.with_networks and not record.get("network_kept", True) else record
+        return record
 
     def write(self, record: Record, model: bytes) -> None:
         """Store the record and the model of a run, and delete its checkpoints."""

@@ -1,7 +1,6 @@
 """Figures of a report for any benchmark: scores, weights, topologies and curves, from rows and records of runs.
 
-A benchmark's file composes its page from these and its own figures. :func:`any_sections` is the page of one without
-figures of its own.
+:func:`any_sections` are those of every benchmark; its file may add figures of its own.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 MOST_COLUMNS = 16
 #: Pairs of groups whose shares of resamples are written out.
 SHOWN_PAIRS = 12
+#: Groups whose lines can be told apart in a panel.
+MOST_LINES = 16
 Sections: TypeAlias = "list[pages.Section]"
 
 
@@ -52,11 +53,6 @@ def lowest_seeds(records: Sequence[Record]) -> dict[str, Record]:
 def last_metrics(runs: Sequence[Record], key: str) -> ByGroup:
     """Return a metric by group after the last round, mean over runs."""
     return _mean_by_group([_metrics(run["history"][-1])[key] for run in runs])
-
-
-def last_weights(runs: Sequence[Record]) -> ByGroup:
-    """Return the weight of every training group after the last round, mean over runs."""
-    return _mean_by_group([_weights(run["history"][-1]) for run in runs])
 
 
 def _weights(entry: Record) -> ByGroup:
@@ -103,12 +99,6 @@ def _scores(part: Results, metric: Metric, methods: Sequence[BenchMethod]) -> li
 
 
 # ---------------------------------------------------------------------- sections
-
-
-def sample_runs(part: Results) -> dict[str, Record]:
-    """Return the runs whose predictions are shown, by title: those of ERM and of the method with a learned topology."""
-    first, methods = lowest_seeds(part.records), (part.protocol.baseline, part.protocol.learned)
-    return {m.title: first[m.name] for m in methods if m is not None and first.get(m.name, {}).get("samples")}
 
 
 def file_name(figure: str, variant: str) -> str:
@@ -188,14 +178,14 @@ def weights_section(part: Results) -> Sections:
         for title, moving in weights.items()
         if any(entry != moving[0] for entry in moving)
     }
-    if not lines:
+    if not lines or len(part.loaded.train) > MOST_LINES:
         return []
     at = [entry["round"] for entry in next(iter(histories.values()))]
     text = (
         f"Weight of each training {part.benchmark.group} in the run with the lowest seed. Without a prior the weights "
         "follow the losses; with one they stay closer to it for larger λ."
     )
-    figure = pages.charts.line_chart(at, lines, moment, shared=True, title="weight q of group")
+    figure = pages.charts.line_chart(at, lines, moment, shared=True)
     return section(part, "weights", "Group weights over training", text, figure)
 
 
@@ -212,9 +202,7 @@ def curves_section(part: Results, panels: Mapping[str, str], title: str, text: s
     lines: dict[str, list[pages.charts.Line]] = {label: [] for label in panels}
     for (label, key), (method, records) in product(panels.items(), runs.items()):
         values = _floats([[entry["metrics"].get(key) for entry in _evaluations(run)] for run in records])
-        lines[label].append(
-            pages.charts.Line.over_seeds(protocol.whole.scale * values, method, styles[method], log=log)
-        )
+        lines[label].append(pages.charts.Line.over_seeds(protocol.whole.scale * values, method, styles[method]))
     figure = pages.charts.line_chart(at, lines, protocol.moment, log="y" * log)
     return section(part, protocol.unit, title, text, figure)
 

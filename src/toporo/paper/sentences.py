@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from toporo.pages import Verdict
+from toporo.paper.base import SOURCES
 from toporo.paper.methods import TOPOLOGY, TRO_USES
 from toporo.paper.protocols import Protocol
 from toporo.paper.results import SELECTIONS, Results, Row
@@ -30,7 +31,7 @@ def caption(part: Results) -> str:
     return (
         f"{part.title}: {protocol.metric}, {f'mean ± sd over {seeds} seeds' if seeds > 1 else 'one seed'}, "
         f"{protocol.rounds} {protocol.unit}; "
-        f"from {part.benchmark.origin(part.rows[0].source, part.about.get('data', {}))}."
+        f"from {SOURCES.get(part.rows[0].source, part.rows[0].source)}."
     )
 
 

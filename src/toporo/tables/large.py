@@ -281,7 +281,7 @@ class Large:
                 return over_chunks(self.machines, sums_of_chunk, self.dataset, self.plan, *more, title="another pass")
 
             rows = ChunkRows(over, encoded)
-            return LogisticLosses(moments.groups, moments.mass, shift, 0.0, intercept, labels, rows)
+            return LogisticLosses(moments.groups, shift, 0.0, intercept, labels, rows)
 
         estimator.fit_passes(moments, (ready.x, ready.y, ready.ids, ready.weights), low, high, passes)
 

@@ -94,7 +94,6 @@ def draw_nodes(
     *,
     squares: Collection[object] = (),
     sizes: Mapping[Any, float] | None = None,
-    ringed: Collection[object] = (),
     labels: bool = True,
     scale: float = 1.0,
 ) -> None:
@@ -107,7 +106,6 @@ def draw_nodes(
     colors : by group; those without one are grey.
     squares : groups drawn as squares.
     sizes : by group; the area of a node grows with it. All are the same unless given.
-    ringed : groups with a dashed ring.
     labels : whether names are written.
     scale : multiplies the area of all nodes.
     """
@@ -139,8 +137,6 @@ def draw_nodes(
         (node,) = ax.plot(*at[name], marker, ms=widths[name], mfc=fill, mec=rim, mew=width, zorder=2, clip_on=False)
         mark_group(node, name)
         node.set_in_layout(False)
-        if name in ringed:
-            ax.scatter(*at[name], (widths[name] + 7.0) ** 2, "none", edgecolor=FIRM_COLOR, ls="--", lw=1.0, zorder=5)
     if labels:
         reach = {name: width / 2 for name, width in widths.items()}
         NodeNames(ax, at, reach, {name: short_name(name, NAME_COLUMNS) for name in order}, pairs)

@@ -1,24 +1,21 @@
 """Train a network with an objective: :func:`fit`, its plan, batches, checkpoints and records."""
 
-from toporo.training.average import SWAD
 from toporo.training.batches import Batches
 from toporo.training.checkpoint import read_checkpoint
 from toporo.training.loop import FitResult, fit
 from toporo.training.mlp import MLP
-from toporo.training.outputs import accuracy_by_group, outputs_at, outputs_of
+from toporo.training.outputs import outputs_at, outputs_of
 from toporo.training.plan import TrainingPlan, pick_device
 from toporo.training.record import RoundRecord
 from toporo.training.step import Stepper, reset_state
 
 __all__ = [
     "MLP",
-    "SWAD",
     "Batches",
     "FitResult",
     "RoundRecord",
     "Stepper",
     "TrainingPlan",
-    "accuracy_by_group",
     "fit",
     "outputs_at",
     "outputs_of",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -79,12 +80,12 @@ class Batches:
 
     def draw(self, plan: TrainingPlan, first: int, last: int) -> tuple[RowNumbers, npt.NDArray[np.float32]]:
         """Row numbers (steps, rows) and uniforms (steps, rows, draws) of the rounds from ``first`` up to ``last``."""
-        order: dict[str, Any] = {"seed": plan.seed, "paired": self.paired}
         if plan.unit == "epochs":
-            epochs = [batch_rows(self.rows, self.per_group, epoch=epoch, **order) for epoch in range(first, last)]
-            rows = np.concatenate(epochs)
+            draw = partial(batch_rows, self.rows, self.per_group, seed=plan.seed, paired=self.paired)
+            rows = np.concatenate([draw(epoch=epoch) for epoch in range(first, last)])
         else:
-            rows = stream_rows(self.rows, self.per_group, first=first, count=last - first, **order)
+            count, paired = last - first, self.paired
+            rows = stream_rows(self.rows, self.per_group, seed=plan.seed, first=first, count=count, paired=paired)
         start = self.steps(plan, first)
         return self.numbers[rows], stream_uniforms(self.size, self.draws, seed=plan.seed, first=start, count=len(rows))
 
@@ -105,8 +106,7 @@ def stream_rows(
         order = np.concatenate(
             [group_rng("all" if paired else name, seed, number).permutation(rows) for number in passes]
         )
-        offset = start - passes.start * len(rows)
-        columns.append(order[offset : offset + stop - start].reshape(count, per_group))
+        columns.append(order[start - passes.start * len(rows) :][: stop - start].reshape(count, per_group))
     return np.concatenate(columns, axis=1)
 
 

@@ -35,31 +35,32 @@ def write_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], Record]:
-    """Return tensors and description of a checkpoint, read at once, as another process may replace the file.
+    """Return tensors and description of a checkpoint.
 
     Parameters
     ----------
     path : the file. A missing file raises :class:`FileNotFoundError`, a damaged one
         :class:`~toporo.errors.DataError`.
     """
-    again = "Delete it to start over."
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a dict
-    except FileNotFoundError:
-        raise
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"{path} is not a readable checkpoint ({error}). {again}") from None
+    tensors, metadata = read_tensors(path)
     if metadata.get("schema") != SCHEMA:
-        raise DataError(f"{path} has schema {metadata.get('schema')!r}, expected {SCHEMA!r}. {again}")
+        raise DataError(f"{path} has schema {metadata.get('schema')!r}, expected {SCHEMA!r}.")
     text = metadata.get("about", "")
     if metadata.get("checksum") != _checksum(tensors, text):
-        raise DataError(f"the checkpoint {path} is damaged: its checksum does not match its content. {again}")
-    about = parse_json(text, f"the description in {path}")
-    if not isinstance(about, dict):
-        raise DataError(f"the description in {path} is not an object. {again}")
+        raise DataError(f"{path} is damaged: its checksum does not match its content.")
+    about: Record = parse_json(text, f"the description in {path}")
     return tensors, about
+
+
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return tensors and metadata of a safetensors file, read at once, as another process may replace the file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118  # no dict
+    except FileNotFoundError:
+        raise
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise DataError(f"{path} is not a readable safetensors file ({str(error).partition(chr(10))[0]}).") from None
 
 
 def _checksum(tensors: dict[str, Tensor], about: str) -> str:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import nn
 
 from toporo.errors import DataError, DivergedError, warn
 from toporo.objectives import Objective
+from toporo.objectives.identity import differences
 from toporo.progress import tracked
 from toporo.training.batches import Batches
 from toporo.training.checkpoint import read_checkpoint, write_checkpoint
@@ -36,7 +37,7 @@ class FitResult:
     ----------
     history : one record per epoch, or per evaluation if the plan counts steps.
     seconds : duration, evaluations included; since the last resumption.
-    steps_per_second : without evaluations, checkpoints and the first round, which includes compilation.
+    steps_per_second : without evaluations and checkpoints.
     """
 
     history: list[RoundRecord]
@@ -97,16 +98,14 @@ def fit(
     stops = [stop for stop in (*range(stride, plan.rounds, stride), plan.rounds) if stop > done]
     timed_steps, timed_seconds = 0, 0.0
     for stop in tracked(stops, "training the network"):
-        steps = batches.steps(plan, stop - done)
-        stepper.load(*batches.draw(plan, done, stop))
+        drawn = batches.draw(plan, done, stop)
         for group in stepper.optimizer.param_groups:
             group["lr"] = plan.learning_rate * 0.5 ** (done / (plan.half_life or math.inf))
         start = time.perf_counter()
         with _seeded(plan, done):
-            mean_loss = stepper.run(steps)
-        if stop != stops[0] or len(stops) == 1:
-            timed_steps += steps
-            timed_seconds += time.perf_counter() - start
+            mean_loss = stepper.run(*drawn)
+        timed_steps += batches.steps(plan, stop - done)
+        timed_seconds += time.perf_counter() - start
         done = stop
         if not math.isfinite(mean_loss):
             raise DivergedError(
@@ -132,7 +131,6 @@ def _evaluate(stepper: Stepper, evaluate: Callable[[nn.Module], dict[str, Any]] 
     stepper.objective.eval()
     metrics = {} if evaluate is None else evaluate(stepper.network)
     if stepper.average is not None:
-        stepper.average.evaluated(stepper.network, metrics)
         mean = stepper.average.mean()
         if evaluate is not None and mean is not None:
             metrics |= {f"{AVERAGED}{name}": value for name, value in evaluate(mean).items()}
@@ -141,42 +139,27 @@ def _evaluate(stepper: Stepper, evaluate: Callable[[nn.Module], dict[str, Any]] 
 
 def _identity(objective: Objective, batches: Batches, plan: TrainingPlan) -> Record:
     """Everything that determines a run except the network; a checkpoint is only good for the run it was made in."""
-    settings = {f"objective.{name}": value for name, value in objective.identity.items()}
-    order = {"per_group": batches.per_group, "paired": batches.paired, "data": batches.rows.fingerprint}
-    return plan.identity | settings | order
+    settings = {name: value for name, value in asdict(plan).items() if name not in ("device", "graph")}
+    settings |= {f"objective.{name}": value for name, value in objective.identity.items()}
+    return settings | {"per_group": batches.per_group, "paired": batches.paired, "data": batches.rows.fingerprint}
 
 
 def _resume(path: str | os.PathLike[str], stepper: Stepper, identity: Record) -> list[RoundRecord]:
     """Restore the state of a checkpoint and return its history; without a file, nothing happens."""
     try:
         state, about = read_checkpoint(path)
+        history = [RoundRecord.from_dict(record) for record in about["history"]]
+        if different := differences(about["run"], identity, "there", "here"):
+            raise DataError(f"it is of another run: {', '.join(different)}")
+        stepper.restore(state)
     except FileNotFoundError:
         return []
-    try:
-        stored, history = dict(about["run"]), [RoundRecord.from_dict(record) for record in about["history"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"the checkpoint {path} has no readable history ({error}). Delete it to start over.") from None
-    different = [
-        key + _both(stored.get(key), identity.get(key))
-        for key in identity | stored
-        if identity.get(key) != stored.get(key)
-    ]
-    if different:
+    except (DataError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(
-            f"the checkpoint {path} is of another run: it differs in {', '.join(different)}. Delete it, or train with "
-            "the settings it was made with."
-        )
-    try:
-        stepper.restore(state)
-    except DataError as error:
-        raise DataError(f"the checkpoint {path} does not fit: {error}. Delete it to start over.") from None
+            f"the checkpoint {path} does not fit ({error}). Delete it to start over, or train with the settings it was "
+            "made with."
+        ) from None
     return history
-
-
-def _both(there: Any, here: Any) -> str:
-    """Return the two values if they are short enough for a message."""
-    short = all(isinstance(value, bool | int | float | str) and len(str(value)) <= 40 for value in (there, here))
-    return f" ({there!r} there, {here!r} here)" if short else ""
 
 
 @contextmanager

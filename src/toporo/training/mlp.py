@@ -8,8 +8,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from toporo.errors import SettingError
-
 
 class MLP(nn.Module):
     """``inputs -> hidden (ReLU) -> … -> outputs``.
@@ -34,10 +32,6 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         sizes = [inputs, *hidden]
-        if min(*sizes, outputs) < 1:
-            raise SettingError(
-                f"every layer needs at least one unit; found inputs, hidden, outputs = {[*sizes, outputs]}."
-            )
         generator = torch.Generator().manual_seed(seed)
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from toporo.data import GroupedData, tensors
 from toporo.training.plan import TrainingPlan
 from toporo.training.step import autocast
-from toporo.types import Name
 
 
 @torch.no_grad()
@@ -67,16 +66,3 @@ def outputs_of(
     x, n = tensors(data, device)[0], len(data)
     ((_, outputs),) = outputs_at(model, x, np.arange(n), TrainingPlan(), features=features, batch=n)
     return outputs.cpu().numpy()
-
-
-def accuracy_by_group(model: nn.Module, data: GroupedData) -> dict[Name, float]:
-    """Fraction of rows classified correctly, by group.
-
-    Parameters
-    ----------
-    model : the network, on the CPU.
-    data : the rows.
-    """
-    correct = outputs_of(model, data).argmax(axis=1) == data.y
-    means = np.bincount(data.codes, correct) / np.bincount(data.codes)
-    return data.groups.named(means.tolist())

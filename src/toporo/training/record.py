@@ -10,7 +10,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from toporo.errors import DataError
-from toporo.groups import name_from_json, name_to_json
+from toporo.groups import name_to_json, named_from_json
 from toporo.schema import Count, NonNegative, as_type
 from toporo.types import Name, Record
 
@@ -51,7 +51,7 @@ class RoundRecord:
         """Read what :meth:`to_dict` returned."""
         stored = as_type(content, StoredRound, "the record of a round")
         try:
-            weights = {name_from_json(name): value for name, value in stored.weights}
+            weights = named_from_json(stored.weights, "the record of a round")
             return cls(stored.round, stored.loss, weights, _from_json(stored.metrics))
         except (TypeError, ValueError) as error:
             raise DataError(f"the record of a round cannot be read ({error}).") from None
@@ -72,5 +72,5 @@ def _from_json(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if set(value) == {"pairs"}:
-        return {name_from_json(key): _from_json(item) for key, item in value["pairs"]}
+        return named_from_json(((name, _from_json(item)) for name, item in value["pairs"]), "the metrics of a round")
     return {key: _from_json(item) for key, item in value.items()}

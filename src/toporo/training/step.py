@@ -1,8 +1,8 @@
 """One training step, repeated without waiting for the device.
 
-Row numbers and random numbers of many steps are copied to the device at once; a counter on the device selects the next
-ones, and losses are summed there. With ``graph``, the network is compiled and the whole step (gathering, augmentation,
-forward, objective, backward, optimiser) is captured once as a CUDA graph and replayed.
+Row numbers and random numbers of many steps are copied to the device at once, and losses are summed there. With
+``graph``, the network is compiled and the whole step (gathering, augmentation, forward, objective, backward, optimiser)
+is captured once as a CUDA graph and replayed.
 
 On a CPU the same seed gives the same bytes. On a GPU the hardware determines the order of sums, and runs agree up to
 rounding.
@@ -11,6 +11,7 @@ rounding.
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -19,9 +20,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from toporo.errors import DataError
 from toporo.objectives import Objective
-from toporo.training.average import SwadAverage, UniformAverage
+from toporo.training.average import UniformAverage
 from toporo.training.batches import Batches, RowNumbers
 from toporo.training.plan import TrainingPlan
 
@@ -30,12 +30,12 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 #: Steps done one by one before the graph is captured: compilation, choice of kernels and the optimiser's state.
 WARM_UP = 3
+#: Beginning of the names of the optimiser's state.
+OPTIMIZER = "optimizer."
 
 
 class Stepper:
     """Trains a network step by step, as :func:`fit` does.
-
-    ``load`` the row numbers and random numbers of some steps, then ``run`` them.
 
     Parameters
     ----------
@@ -45,64 +45,55 @@ class Stepper:
     def __init__(
         self, network: nn.Module, objective: Objective, batches: Batches, loss: Loss, plan: TrainingPlan
     ) -> None:
-        rows = batches.rows
-        rows.groups.require_same(objective.groups, what=f"the groups of {type(objective).__name__}")
+        batches.rows.groups.require_same(objective.groups, what=f"the groups of {type(objective).__name__}")
         device = torch.device(plan.device)
         self.network, self.objective, self.plan = network.to(device), objective.to(device), plan
         if plan.on_gpu:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch has it
         self.optimizer = torch.optim.Adam(
-            [*network.parameters(), *objective.parameters()],
+            network.parameters(),
             lr=plan.learning_rate,
             betas=objective.betas,
             weight_decay=plan.weight_decay,
             fused=plan.on_gpu or None,
             capturable=plan.on_gpu,
         )
-        self.average: UniformAverage | SwadAverage | None = None
+        averaged: dict[str, nn.Module] = {}
+        self.average: UniformAverage | None = None
         if plan.average is not None:
-            after = plan.average
-            self.average = (
-                UniformAverage(network, batches.steps(plan, after)) if isinstance(after, int) else SwadAverage(network)
-            )
+            self.average = averaged["average"] = UniformAverage(network, batches.steps(plan, plan.average))
+        self._modules = nn.ModuleDict({"model": network, "objective": objective, **averaged})
         #: Steps done, also before a run was resumed.
         self.done = 0
         self._loss, self._forward, self._prepare = loss, _forward, batches.prepare
         if plan.graph:
             self._forward = _compiled(_forward)
             self._prepare = None if batches.prepare is None else _compiled(batches.prepare)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._early = 0  # steps done since the buffers below were made
-        # A graph reads and writes fixed memory; objectives put new tensors in place of old ones.
-        self._fixed = [
-            (module, name, value)
-            for module in (objective.modules() if plan.graph else ())
-            for name, value in module.named_buffers(recurse=False)
-        ]
         codes = torch.full((len(batches.x),), -1, dtype=torch.long)
-        codes[torch.as_tensor(batches.numbers)] = torch.as_tensor(rows.codes, dtype=torch.long)
+        codes[torch.as_tensor(batches.numbers)] = torch.as_tensor(batches.rows.codes, dtype=torch.long)
         self._x, self._y, self._codes = (value.to(device) for value in (batches.x, batches.y, codes))
-        self._rows = torch.zeros((0, batches.size), dtype=torch.long, device=device)
-        self._uniforms = torch.zeros((0, batches.size, batches.draws), device=device)
-        self._next = torch.zeros(1, dtype=torch.long, device=device)
+        #: Row numbers and random numbers of the present step, and the sum of losses: a graph reads and writes these.
+        self._rows = torch.zeros(batches.size, dtype=torch.long, device=device)
+        self._uniforms = torch.zeros((batches.size, batches.draws), device=device)
         self._total = torch.zeros((), device=device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._early = 0  # steps done before the graph is captured
 
-    def load(self, rows: RowNumbers, uniforms: npt.NDArray[np.float32]) -> None:
-        """Copy row numbers (steps, rows) and random numbers (steps, rows, draws) of the next steps to the device."""
-        if len(rows) > len(self._rows):
-            self._rows, self._uniforms = (torch.as_tensor(value).to(self._x.device) for value in (rows, uniforms))
-            self._graph, self._early = None, 0
-        else:
-            self._rows[: len(rows)].copy_(torch.as_tensor(rows))
-            self._uniforms[: len(rows)].copy_(torch.as_tensor(uniforms))
-        self._next.zero_()
-        self._total.zero_()
+    def run(self, rows: RowNumbers, uniforms: npt.NDArray[np.float32]) -> float:
+        """Do some steps and return their mean loss, which waits for the device.
 
-    def run(self, count: int) -> float:
-        """Do the first ``count`` of the loaded steps and return their mean loss, which waits for the device."""
+        Parameters
+        ----------
+        rows : row numbers, (steps, rows).
+        uniforms : random numbers, (steps, rows, draws).
+        """
         self.network.train()
         self.objective.train()
-        for _ in range(count):
+        self._total.zero_()
+        drawn = (torch.as_tensor(values).to(self._x.device) for values in (rows, uniforms))
+        for step_rows, step_uniforms in zip(*drawn, strict=True):
+            self._rows.copy_(step_rows)
+            self._uniforms.copy_(step_uniforms)
             if self.done and self.done == self.objective.warm_up:
                 reset_state(self.optimizer)
             if self.plan.graph:
@@ -112,7 +103,7 @@ class Stepper:
             if self.average is not None:
                 self.average.step(self.network, self.done)
             self.done += 1
-        return float(self._total) / count
+        return float(self._total) / len(rows)
 
     def _replay(self) -> None:
         """Replay a step. The first steps run in a separate stream, and the next one is captured."""
@@ -132,59 +123,37 @@ class Stepper:
         self._graph.replay()
 
     def _step(self) -> None:
-        rows = self._rows.index_select(0, self._next)[0]
-        x, y = self._x.index_select(0, rows), self._y.index_select(0, rows)
+        x, y = self._x.index_select(0, self._rows), self._y.index_select(0, self._rows)
         if self._prepare is not None:
             with torch.no_grad():
-                x, y = self._prepare(x, y, self._uniforms.index_select(0, self._next)[0])
+                x, y = self._prepare(x, y, self._uniforms)
         self.optimizer.zero_grad(set_to_none=True)
         with autocast(self.plan):
             outputs, features = self._forward(self.network, x, "features" in self.objective.needs)
         if self.plan.precision != "fp32":
             outputs, features = outputs.float(), None if features is None else features.float()
         losses = self._loss(outputs, y)
-        extra = {"logits": outputs, "features": features}
-        value = self.objective(
-            losses, self._codes.index_select(0, rows), **{name: extra[name] for name in self.objective.needs}
-        )
-        with torch.no_grad():
-            for module, name, fixed in self._fixed:
-                new = getattr(module, name)
-                if new is not fixed:
-                    fixed.copy_(new)
-                    setattr(module, name, fixed)
-        value.backward()
+        codes = self._codes.index_select(0, self._rows)
+        self.objective(losses, codes, logits=outputs, features=features).backward()
         self.optimizer.step()
         self._total.add_(losses.detach().mean())
-        self._next.add_(1)
 
     def state(self) -> dict[str, Tensor]:
-        """State of network, objective, optimiser and average as tensors by name."""
-        parts = {part: module.state_dict() for part, module in self._modules().items()}
-        parts |= {f"optimizer.{index}": values for index, values in self.optimizer.state_dict()["state"].items()}
-        return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+        """State of network, objective, average and optimiser as tensors by name."""
+        state: dict[str, Tensor] = self._modules.state_dict()
+        for index, values in self.optimizer.state_dict()["state"].items():
+            state |= {f"{OPTIMIZER}{index}.{key}": value for key, value in values.items()}
+        return state
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from a :meth:`state`; that of another network or objective is an error."""
-        try:
-            for part, module in self._modules().items():
-                module.load_state_dict(_part(state, f"{part}."))
-            by_parameter: dict[int, dict[str, Tensor]] = {}
-            for name, value in _part(state, "optimizer.").items():
-                index, _, key = name.partition(".")
-                by_parameter.setdefault(int(index), {})[key] = value
-            groups = self.optimizer.state_dict()["param_groups"]  # settings come from the plan
-            self.optimizer.load_state_dict({"state": by_parameter, "param_groups": groups})
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise DataError(f"it belongs to another model or objective ({error})") from None
-
-    def _modules(self) -> dict[str, Any]:
-        modules = {"model": self.network, "objective": self.objective, "average": self.average}
-        return {part: module for part, module in modules.items() if module is not None}
-
-
-def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        """Continue from a :meth:`state`; torch raises an error if it is of another network or objective."""
+        self._modules.load_state_dict({name: state[name] for name in state if not name.startswith(OPTIMIZER)})
+        by_parameter: defaultdict[int, dict[str, Tensor]] = defaultdict(dict)
+        for name in (name for name in state if name.startswith(OPTIMIZER)):
+            index, _, key = name.removeprefix(OPTIMIZER).partition(".")
+            by_parameter[int(index)][key] = state[name]
+        groups = self.optimizer.state_dict()["param_groups"]  # settings come from the plan
+        self.optimizer.load_state_dict({"state": dict(by_parameter), "param_groups": groups})
 
 
 def _forward(network: Any, x: Tensor, features: bool) -> tuple[Tensor, Tensor | None]:

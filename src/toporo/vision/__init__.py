@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from toporo.errors import SettingError, UnknownNameError
+from toporo.checks import one_of
+from toporo.errors import SettingError
 from toporo.vision.augmentation import DRAWS, DRAWS_TILES, augment, flip_rotate, unit_range
 from toporo.vision.device import images_on_device
 from toporo.vision.label_maps import accuracy, count_pixels, f1, iou, pixel_loss
@@ -63,9 +64,7 @@ def make_network(
     seed : determines the initial weights.
     options : further arguments of the network's class.
     """
-    if name not in NETWORKS:
-        raise UnknownNameError("network", name, NETWORKS)
-    make = partial(NETWORKS[name], outputs, channels=channels, seed=seed, **options)
+    make = partial(NETWORKS[one_of(name, "network", NETWORKS)], outputs, channels=channels, seed=seed, **options)
     if weights is None:
         network: ImageNetwork = make()
         return network

@@ -73,7 +73,6 @@ def augment(x: Tensor, u: Tensor) -> Tensor:
     float32 of the shape of ``x``, in [0, 1], in the memory format ``channels_last``.
     """
     _check_images(x)
-    _check_draws(u, len(x), DRAWS)
     u = u.float()
     red, green, blue = _crop(x, random_crops(u, x.shape[2], x.shape[3]), u[:, FLIP] < 0.5).unbind(1)
     factors = 1.0 + JITTER * (2.0 * u[:, BRIGHTNESS : SATURATION + 1, None, None] - 1.0)
@@ -148,19 +147,16 @@ def flip_rotate(x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
             f"tiles of shape {tuple(x.shape)} with labels of shape {tuple(y.shape)}: expected (n, channels, side, "
             "side) and (n, side, side). Cut square tiles."
         )
-    _check_draws(u, len(x), DRAWS_TILES)
     symmetry = (8.0 * u[:, 0].float()).long()
     return _apply_symmetry(x, symmetry), _apply_symmetry(y, symmetry)
 
 
 def _apply_symmetry(x: Tensor, symmetry: Tensor) -> Tensor:
     """Transpose, reverse the rows and reverse the columns, according to the three bits of a number from 0 to 7."""
-    channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     symmetry = symmetry.view(-1, *[1] * (x.ndim - 1))
     x = torch.where(symmetry % 2 == 1, x.transpose(-1, -2), x)
     x = torch.where(symmetry // 2 % 2 == 1, x.flip(-2), x)
-    x = torch.where(symmetry // 4 == 1, x.flip(-1), x)
-    return x.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    return torch.where(symmetry // 4 == 1, x.flip(-1), x)
 
 
 def _crop(x: Tensor, crops: Crops, flip: Tensor) -> Tensor:
@@ -203,11 +199,4 @@ def _check_images(x: Tensor) -> None:
         raise DataError(
             f"images of type {x.dtype} and shape {tuple(x.shape)}: expected torch.uint8 and (n, 3, height, width). "
             "A store's images are (n, height, width, 3): permute(0, 3, 1, 2) them."
-        )
-
-
-def _check_draws(u: Tensor, n: int, draws: int) -> None:
-    if u.shape != (n, draws) or not u.is_floating_point():
-        raise DataError(
-            f"uniform numbers of type {u.dtype} and shape {tuple(u.shape)}: expected floats and {(n, draws)}."
         )

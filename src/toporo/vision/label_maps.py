@@ -20,8 +20,6 @@ from torch.nn import functional as F
 from toporo.errors import DataError
 from toporo.types import Array
 
-_NO_LABEL = -1
-
 
 def pixel_loss(logits: Tensor, y: Tensor) -> Tensor:
     r"""Cross entropy of each sample: the mean over its labelled pixels :math:`V_i = \{v : y_{iv} \ge 0\}`,
@@ -40,13 +38,8 @@ def pixel_loss(logits: Tensor, y: Tensor) -> Tensor:
     -------
     float32, ``(n,)``.
     """
-    if logits.ndim != 4 or y.shape != (logits.shape[0], *logits.shape[2:]):
-        raise DataError(
-            f"logits of shape {tuple(logits.shape)} and labels of shape {tuple(y.shape)} do not belong together; "
-            "expected (n, classes, height, width) and (n, height, width)."
-        )
-    target = y.long().clamp(min=_NO_LABEL)
-    losses = F.cross_entropy(logits.float(), target, ignore_index=_NO_LABEL, reduction="none")
+    target = y.long().clamp(min=-1)
+    losses = F.cross_entropy(logits.float(), target, ignore_index=-1, reduction="none")
     return losses.sum((1, 2)) / (target >= 0).sum((1, 2)).clamp(min=1)
 
 

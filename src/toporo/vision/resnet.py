@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toporo.errors import SettingError, UnknownNameError
+from toporo.checks import one_of
+from toporo.errors import SettingError
 from toporo.training.mlp import _linear
 from toporo.vision.network import ImageNetwork
 
@@ -65,9 +66,6 @@ class FrozenNorm(nn.BatchNorm2d):
         exact = torch.promote_types(kernel.dtype, torch.float32)
         k = self.weight.to(exact) * torch.rsqrt(var.to(exact) + self.eps)
         return kernel.to(exact) * k[:, None, None, None], self.bias.to(exact) - mean.to(exact) * k
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # the name in torch
-        return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
 
 
 NORMS: dict[str, Callable[[int, float], nn.Module]] = {
@@ -194,10 +192,7 @@ class ResNet(ImageNetwork):
         super().__init__()
         if depth not in DEPTHS:
             raise SettingError(f"depth = {depth!r}: there are ResNets of depth {' and '.join(map(str, DEPTHS))} here.")
-        if norm not in NORMS:
-            raise UnknownNameError("norm", norm, NORMS)
-        if min(outputs, channels) < 1:
-            raise SettingError(f"outputs and channels must be at least 1; found {outputs} and {channels}.")
+        one_of(norm, "norm", NORMS)
         counts, bottleneck = DEPTHS[depth]
         make = _Maker(bottleneck, style, norm, torch.Generator().manual_seed(seed))
         self.depth, self.channels, self.style, self.norm, self.dilated = depth, channels, style, norm, dilated

@@ -7,8 +7,9 @@ from math import gcd
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError
 from toporo.vision.network import ImageNetwork
 from toporo.vision.resnet import NORMS, ResNet
 
@@ -57,7 +58,7 @@ class FCN(ImageNetwork):
 
     def decode(self, maps: list[Tensor], features: Tensor, size: torch.Size) -> Tensor:  # noqa: ARG002  # from maps
         inner = self.norm(self.reduce(maps[-1])).relu()
-        return _enlarge(self.head(self.drop(inner)), size)
+        return F.interpolate(self.head(self.drop(inner)), size=size, mode="bilinear", align_corners=False)
 
 
 class UNet(ImageNetwork):
@@ -77,9 +78,6 @@ class UNet(ImageNetwork):
 
     def __init__(self, outputs: int = 2, *, channels: int = 2, base: int = 16, levels: int = 3, seed: int = 0) -> None:
         super().__init__()
-        for name, value in (("outputs", outputs), ("channels", channels), ("base", base), ("levels", levels)):
-            if value < 1:
-                raise SettingError(f"{name} = {value!r}: expected at least 1.")
         sizes = [base * 2**level for level in range(levels + 1)]
         self.channels, self.width, self.multiple = channels, sizes[-1], 2**levels
         with torch.device("meta"):  # without drawing from the global random stream
@@ -144,22 +142,3 @@ def _draw(layer: nn.Conv2d | nn.ConvTranspose2d, generator: torch.Generator, *, 
         layer.weight.normal_(0, 2**0.5 * bound, generator=generator)
     if layer.bias is not None:
         layer.bias.uniform_(-bound, bound, generator=generator) if last else layer.bias.zero_()
-
-
-def _enlarge(x: Tensor, size: torch.Size) -> Tensor:
-    """Interpolate bilinearly to this height and width, corners not aligned.
-
-    It is two products with small matrices, so gradients are products too: on a GPU, torch's own interpolation sums
-    gradients in an order that is not deterministic.
-    """
-    rows, columns = (_interpolation(before, after, x) for before, after in zip(x.shape[2:], size, strict=True))
-    return rows @ x @ columns.mT
-
-
-def _interpolation(before: int, after: int, like: Tensor) -> Tensor:
-    """Return the matrix (after × before) that interpolates linearly between the centres of pixels."""
-    exact = torch.promote_types(like.dtype, torch.float32)
-    positions = torch.arange(before, dtype=exact, device=like.device)
-    centres = torch.arange(after, dtype=exact, device=like.device) + 0.5
-    sources = (centres * (before / after) - 0.5).clamp(0, before - 1)
-    return (1 - (sources[:, None] - positions).abs()).clamp(min=0).to(like.dtype)
