@@ -26,7 +26,7 @@ def test_several_targets_and_odd_names_are_stored_and_explained() -> None:
     assert again.get_params()["context"] == "row"
     assert model.explain().inputs[:2] == ("x0 (0)", "x0 (1)")
     assert len(model.explain()) == 6
-    assert model.explain().columns[6:8] == ["level (0)", "level (1)"]
+    assert model.explain().columns[5:7] == ["level (0)", "level (1)"]
 
 
 def test_levels_are_compared_in_the_same_context() -> None:

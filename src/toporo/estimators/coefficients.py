@@ -17,7 +17,7 @@ from toporo.text import SAW, many
 from toporo.types import Array, Name
 
 #: Columns of a group beside its coefficients.
-OF_GROUP = ("group", "size", "hops", "trust", "difference", "without_graph")
+OF_GROUP = ("group", "size", "hops", "difference", "without_graph")
 #: Inputs in the table for people; the others are in its CSV.
 MOST_INPUTS = 5
 #: The least share of the evidence for each of these conclusions.
@@ -39,7 +39,6 @@ class GroupCoefficients:
     group : its name.
     size : its training rows; 0 if it was not trained on.
     hops : edges to the nearest training group (inf: no path); None without a graph.
-    trust : how much is known of its coefficients, from 0 (no more than of any group) to 1.
     difference : how far its predictions are from the mean group's, root mean square over inputs that are spread as in
         training and do not go together; in units of the target.
     without_graph : how far they are, so measured, from those without the graph; None if there is none.
@@ -51,7 +50,6 @@ class GroupCoefficients:
     group: Name
     size: int
     hops: float | None
-    trust: float
     difference: float
     without_graph: float | None
     levels: dict[str, float]
@@ -144,7 +142,6 @@ def coefficient_table(
             names[g],
             sizes.get(names[g], 0),
             None if hops is None else hops[names[g]],
-            float(model.trust[names[g]]),
             float(differences[g]),
             None if changes is None else float(changes[g]),
             {f"level{t}": float(theta[g, 0, k] * units.scale[k] + units.center[k]) for k, t in enumerate(labels)},

@@ -52,7 +52,6 @@ class KrigedEstimator(GroupAwareEstimator):
     evidence_: dict[str, float]
     gate_: float
     saw_: tuple[str, ...]
-    trust_: dict[Name, float]
     fit_: KrigedFit
 
     def __init__(self, *, graph: Any = None, context: str = "rows") -> None:
@@ -78,7 +77,7 @@ class KrigedEstimator(GroupAwareEstimator):
         inner, fit = self._regression, self._regression.fit
         self.groups_, self.topology_, self.fit_, self.evidence_ = inner.groups, inner.graph, fit, fit.evidence
         self.group_sizes_ = {name: int(rows) for name, rows in zip(inner.groups, fit.factors.rows, strict=True)}
-        self.gate_, self.saw_, self.trust_ = inner.gate, inner.saw, inner.trust
+        self.gate_, self.saw_ = inner.gate, inner.saw
         return self
 
     def group_context(self, X: Any, groups: Any = None) -> Context:  # noqa: N803
@@ -165,8 +164,6 @@ class KrigedRegressor(RegressorMixin, KrigedEstimator):  # type: ignore[misc]  #
     model_ : the fitted model, a value (:class:`~toporo.estimators.kriged_model.KrigedModel`).
     evidence_ : the weight of every nested model, by name.
     gate_ : the weight of those that have the graph in them.
-    trust_ : of every group in the graph, or every training group: how much of what can differ between groups is known
-        of its coefficients, from 0 (no more than of any group) to 1.
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
     groups_, group_sizes_, topology_ : the training groups, their rows by name, and the graph.
     fit_ : the nested models (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
@@ -337,9 +334,9 @@ def warn_about(model: KrigedModel, means: GroupMeans) -> None:
     if far:
         warn(
             f"{len(far)} of {len(groups)} group(s) are three hops or more from any training group "
-            f"({listed(far)}): what the graph says there holds as far as trends go on (0.7 times the squared error "
-            "of a linear model on temperatures by state), and misleads where they turn around (3.7 times on "
-            "made-up data). See trust_, or train on groups nearer to them."
+            f"({listed(far)}): predictions there hold as far as trends go on (0.7 times the squared error of a linear "
+            "model on temperatures by state), and mislead where they turn around (3.7 times on made-up data). Train "
+            "on groups nearer to them."
         )
     apart = [name for name in groups if hops.get(name, 0) == math.inf]
     if apart:

@@ -89,7 +89,7 @@ class KrigedClassifier(ClassifierMixin, KrigedEstimator):  # type: ignore[misc] 
     ----------
     classes_ : sorted.
     model_ : the fitted model, a value (:class:`KrigedClassModel`).
-    evidence_, gate_, trust_, saw_, groups_, group_sizes_, topology_ : as in :class:`KrigedRegressor`.
+    evidence_, gate_, saw_, groups_, group_sizes_, topology_ : as in :class:`KrigedRegressor`.
     scale_, bias_ : a and b, by class.
     held_out_ : the groups that were held out together to find them, region by region; empty if none could be.
 

@@ -19,7 +19,7 @@ from toporo.robust.modes import GraphModes, WalkModes
 from toporo.robust.panel import PanelFit
 from toporo.robust.rows import chunks
 from toporo.topology.graph import GroupGraph
-from toporo.types import Array, Name
+from toporo.types import Array
 
 #: Inputs count up to so many standard deviations beyond what was seen in training: a linear model bears that, and an
 #: outlier is cut. Settled on temperatures of 1900 to 2007.
@@ -124,24 +124,6 @@ class KrigedModel:
         if self.graph is None or self.local * self.gate <= 0:
             return None
         return self.fit.factors.weighted_ridge(first_met(self.graph, self.groups), LOCAL_RIDGE)
-
-    @cached_property
-    def trust(self) -> dict[Name, float]:
-        """One less the variance of a group's coefficients over the usual one between groups."""
-        names = Groups(self.groups if self.graph is None else self.graph.names)
-        vectors, own = positions(self.fit, self.graph, names, {})
-        d = self.fit.factors.width
-        nowhere = np.zeros((len(names), d))
-        before, after = (np.zeros(len(names)) for _ in range(2))
-        for column in range(d + 1):
-            unit = np.zeros((len(names), d + 1))
-            unit[:, column] = 1.0
-            for solved, weight in self.fit.counting:
-                before += weight * solved.between(unit, nowhere, vectors)
-                after += weight * solved.variances(unit, nowhere, vectors, own, apart=True)
-        usual = float(before.mean())
-        share = 1.0 - after / usual if usual > SMALL else np.ones(len(names))
-        return {name: float(value) for name, value in zip(names, np.clip(share, 0.0, 1.0), strict=True)}
 
     def coefficients(self, names: Groups, fit: KrigedFit | None = None) -> Array:
         """Return levels and slopes of groups, (groups, d + 1, outputs), in units of standard deviations.

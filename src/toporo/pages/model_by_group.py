@@ -33,11 +33,11 @@ def _signed_chart(report: ModelReport, panels: Mapping[str, Mapping[Any, float]]
 def kriged_section(report: ModelReport, table: CoefficientTable) -> Section:
     """Make the section about a kriged model; ``table`` is from its ``explain``."""
     text = (
-        "Level: the prediction at mean inputs. Slopes: per unit of the input, in maps per standard deviation. Trust: "
-        "how well the coefficients of a group are known, from 0 to 1. Difference: distance of its predictions from "
-        "those of the mean training group; without_graph: their change without the graph. Hops: edges to the nearest "
-        "training group. Maps show differences from the mean of the training groups, which is in the titles, of the "
-        "coefficients that vary most. Coefficients describe the model, not causes."
+        "Level: the prediction at mean inputs. Slopes: per unit of the input, in maps per standard deviation. "
+        "Difference: distance of predictions from those of the mean training group; without_graph: their change "
+        "without the graph. Hops: edges to the nearest training group. Maps show differences from the mean of the "
+        "training groups, which is in the titles, of the coefficients that vary most. Coefficients describe the model, "
+        "not causes."
     )
     most = len(table.columns) - max(0, len(table.inputs) - MOST_SLOPES)
     name, title, tables = "coefficients", "Coefficients by group", (explain_table(table, most),)
