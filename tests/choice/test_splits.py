@@ -313,9 +313,8 @@ def test_names_that_sort_alike_give_the_same_folds(graph, unseen):
     def text(number):
         return f"group {number:03d}"
 
-    renamed = GroupGraph.from_edges(
-        {(text(a), text(b)): length for (a, b), length in graph.edges.items()}, nodes=map(text, graph.names)
-    )
+    edges = {(text(a), text(b)): length for (a, b), length in graph.edges.items()}
+    renamed = GroupGraph(map(text, graph.names), edges)
     train, test = graph.names[: len(graph) - unseen], graph.names[len(graph) - unseen :] or None
     for plain, other in (
         (LeaveRegionOut(graph, max_splits=7), LeaveRegionOut(renamed, max_splits=7)),

@@ -182,8 +182,8 @@ def test_an_interrupt_says_that_nothing_was_kept(
         (("get", "dg15"), "dg15 has no place to fetch it from. toporo generates it when needed"),
         (("get", "pacs"), "DomainBed's download script gets it; its images go into the data folder as PACS/<domain>"),
         (("get", "sen1floods11"), "sen1floods11 has no place to fetch it from. Copy gs://sen1floods11/v1.1"),
-        (("table", "pacs", "--out", "t.csv"), "pacs is made of pictures, which are no table. To write as one: dg15"),
-        (("table", "sen1floods11", "--out", "t.csv"), "sen1floods11 is made of pictures, which are no table."),
+        (("table", "pacs", "--out", "t.csv"), "pacs is not written as a table. To write as one: dg15"),
+        (("table", "sen1floods11", "--out", "t.csv"), "sen1floods11 is not written as a table."),
         (("get", "tpt48", "--url", "file:///tmp"), "expected https://"),
     ],
 )

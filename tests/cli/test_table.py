@@ -158,8 +158,8 @@ def test_a_damaged_packed_table_is_one_message_and_nothing_is_written(toporo: Ru
     arguments, written = READERS[command]
     packed = gzip.compress(Path("new.csv").read_bytes())
     for content, message in (
-        (packed[:-20], "bad.csv.gz is damaged or cut short: it ends too soon"),
-        (Path("new.csv").read_bytes(), "bad.csv.gz is not packed with gzip, though its name ends in .gz"),
+        (packed[:-20], "bad.csv.gz cannot be read as CSV (Truncated compressed stream)"),
+        (packed[:50] + b"?" * 20, "bad.csv.gz cannot be read as CSV (zlib inflate failed"),
     ):
         Path("bad.csv.gz").write_bytes(content)
         done = toporo(*(word.format(table="bad.csv.gz") for word in arguments))

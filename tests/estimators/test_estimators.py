@@ -416,7 +416,7 @@ def test_groups_of_one_class_are_fitted_with_a_warning() -> None:
         ({"normalization": "max"}, UnknownNameError, "'max'"),
         ({"temperature": 0}, SettingError, "temperature is 0"),
         ({"test_groups": ["x"]}, SettingError, "pass graph= too"),
-        ({"graph": "learn", "test_groups": ["x"]}, SettingError, r"Learn it\s+beforehand.*test_features"),
+        ({"graph": "learn", "test_groups": ["x"]}, SettingError, r"Learn it\s+beforehand.*learn_topology"),
         ({"graph": CHAIN[1:]}, GroupMismatchError, r"training group\(s\) not in the graph: 'a'"),
         ({"graph": CHAIN, "test_groups": ["z"]}, GroupMismatchError, r"test group\(s\) not in the graph: 'z'"),
         ({"graph": CHAIN, "test_groups": ["a"]}, GroupMismatchError, "in the training data: 'a'"),

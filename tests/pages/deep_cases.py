@@ -63,6 +63,7 @@ def record(
         "variant": job.variant,
         "source": benchmark.source,
         "method": job.method.name,
+        "settings": dict(job.method.settings),
         "seed": job.seed,
         "prior": prior,
         "topology": topology,

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toporo.pages.charts import Line, line_chart, line_styles
-from toporo.pages.figures import Score, group_table, method_scores, prior_table
+from toporo.pages.figures import Score, method_scores, prior_table
 from toporo.pages.rows import SHOWN, Marks, Panel, row_chart
 from toporo.pages.svg import alternative_text, to_svg
 from toporo.tables.resample import Interval
@@ -124,13 +124,6 @@ def test_scores_are_in_the_row_of_their_method() -> None:
     assert sorted(round(x, 1) for _, x in dots(second)) == [81.0, 84.5]
     (line,) = (line for line in first.lines if line.get_linestyle() == ":")
     assert list(line.get_xdata()) == [91.0, 91.0]
-
-
-def test_a_table_of_groups_has_dashes_for_missing_values_and_the_best_in_bold() -> None:
-    table = group_table({"A": {"x": 0.25, "y": math.nan}, "B": {"x": 0.5}}, ["x", "y"], label="IoU", marked=["y"])
-    assert table.columns == ("IoU", "x", "y (held out)")
-    assert table.rows == (("A", "0.25", "–"), ("B", "0.50", "–"))
-    assert [getattr(row[1], "style", "") for row in table.rows] == ["", "best"]
 
 
 def test_a_table_of_priors_has_their_mean_and_range() -> None:

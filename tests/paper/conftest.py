@@ -126,11 +126,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pacs(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """The whole table of PACS, two seeds, with two further methods once."""
+    """The whole table of PACS, two seeds."""
     out = tmp_path_factory.mktemp("pacs")
     with trainings_of_images() as seen:
-        reproduce("pacs", out, seeds=2, data=pictures, vision=CHOICES)
-        reproduce("pacs", out, seeds=1, methods=["irm", "tro-data-10"], data=pictures, vision=CHOICES)
         outcome = reproduce("pacs", out, seeds=2, data=pictures, vision=CHOICES)
     return Table(outcome, pictures, out, seen)
 

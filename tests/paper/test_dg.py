@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from toporo.errors import DataError, DatasetNotFoundError, UnknownNameError
 from toporo.files import sha256
 from toporo.paper import BENCHMARKS, dg, load_dataset
-from toporo.paper.fits import TARGETS, build_model
+from toporo.paper.fits import LOSSES, build_model
 from toporo.paper.loaded import data_folder
 
 SPECS = {"dg15": dg.DG15, "dg60": dg.DG60}
@@ -107,9 +107,9 @@ def test_another_file_is_refused_unread(spec, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("no_data")
 def test_without_a_folder_the_data_are_generated(spec, tmp_path, monkeypatch):
     """... but a folder that is named must be there, and one given in the call must have the file."""
-    assert data_folder() is None
+    assert not data_folder().exists()
     assert (load_dataset(spec.name).source, load_dataset(spec.name).name) == ("generated", spec.name)
-    assert BENCHMARKS[spec.name].state(None) == (f"dg/{spec.file}", "absent (generated when needed)")
+    assert BENCHMARKS[spec.name].state(data_folder()) == (f"dg/{spec.file}", "absent (generated when needed)")
     with pytest.raises(DatasetNotFoundError, match=f"{spec.name}: no dg/{spec.file} in {tmp_path}"):
         load_dataset(spec.name, tmp_path)
     with pytest.raises(DatasetNotFoundError, match=r"no such data folder: .*gone \(from --data / folder=\)"):
@@ -159,7 +159,7 @@ def test_the_published_settings(spec):
         assert layer.weight.std().item() == pytest.approx(0.01, rel=0.1)
         assert not layer.bias.any()
     logits = torch.tensor([[50.0, -50.0], [0.0, 0.0]])
-    loss = TARGETS[protocol.task].loss(logits, torch.tensor([1, 1]))
+    loss = LOSSES[protocol.task](logits, torch.tensor([1, 1]))
     assert loss.tolist() == pytest.approx([-math.log(1e-4), -math.log(0.5 + 1e-4)], rel=1e-5)
     tro = protocol.method("tro-physical").settings
     expected = {"dg15": (100.0, 1.0, 20), "dg60": (0.001, 0.1, 300)}[spec.name]
@@ -179,7 +179,7 @@ def test_a_table_under_the_papers_protocol_says_so(tmp_path, monkeypatch, toporo
     assert done.code == 0, done.err
     assert "DG-15, as the authors ran it" in done.out
     assert "validation-selected" not in done.out
-    assert json.loads((tmp_path / "results.json").read_text())["about"] == {"protocol": "paper"}
+    assert json.loads((tmp_path / "results.json").read_text())["about"]["protocol"] == "paper"
     shown = toporo("reproduce", "dg15", "--show", str(tmp_path / "results.json"), "--markdown")
     assert "TRO-data, prior given to its group" in shown.out
     page = (tmp_path / "report.html").read_text()

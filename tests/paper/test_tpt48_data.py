@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.paper.fake_nclimdiv import fake_lines, noaa, row, write_fake
@@ -148,7 +147,7 @@ def test_the_newest_release_is_taken(folder: Path) -> None:
 
 @pytest.mark.usefixtures("no_data")
 def test_the_cache_is_a_data_folder_once_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert data_folder() is None
+    assert not data_folder().exists()
     write_fake(cache_folder() / "tpt48" / NAME)
     assert data_folder() == cache_folder()
     assert load_dataset("tpt48").about["release"] == "20240906"
@@ -180,6 +179,3 @@ def test_errors_are_summed_over_outputs_and_averaged_over_rows() -> None:
     predictions = np.array([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0]])
     expected = {"a": (9 + 1) / 2, "b": 5.0}
     assert mse_by_group(predictions, data) == expected
-    assert mse_by_group(torch.tensor(predictions, requires_grad=True), data) == expected
-    with pytest.raises(DataError, match=r"predictions have shape \(3, 1\), the targets \(3, 2\)"):
-        mse_by_group(predictions[:, :1], data)

@@ -16,7 +16,7 @@ from toporo.cli.terminal import say, say_data
 from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.paper.base import BENCHMARKS, Benchmark, export, listed_benchmarks
-from toporo.paper.loaded import data_folder, download_folder
+from toporo.paper.loaded import data_folder
 from toporo.progress import tracked
 from toporo.text import many
 
@@ -83,7 +83,7 @@ def get_data(
     if benchmark.fetch is None:
         can = ", ".join(other.name for other in BENCHMARKS.values() if other.fetch is not None)
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
-    folder = download_folder(data)
+    folder = data_folder(data, new=True)
     with working(f"fetching {name}", "nothing was kept", quiet=flags.silent):
         benchmark.fetch(folder, url)
     rows = _file_states([benchmark], folder)
@@ -91,7 +91,7 @@ def get_data(
         say_data(json.dumps(rows, indent=1))
         return
     _say_states(rows)
-    if data is not None and download_folder() != folder:
+    if data is not None and data_folder(new=True) != folder:
         say(f"toporo: use it with --data {folder}, or set TOPORO_DATA to that folder.", err=True)
 
 
@@ -141,7 +141,7 @@ def _all_states(data: Path | None, flags: Flags) -> list[dict[str, str]]:
     return rows
 
 
-def _file_states(benchmarks: Iterable[Benchmark], folder: Path | None) -> list[dict[str, str]]:
+def _file_states(benchmarks: Iterable[Benchmark], folder: Path) -> list[dict[str, str]]:
     return [
         {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
         for benchmark in benchmarks

@@ -17,7 +17,6 @@ from toporo.cli.running import register, working
 from toporo.cli.settings import setting, takes_settings
 from toporo.cli.terminal import say, say_data, tell
 from toporo.coordinates import read_coordinates
-from toporo.data.stores import without_query
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.folder import MANIFEST, WEIGHTS
@@ -75,7 +74,7 @@ def report(
             fitted = replace(fitted, graph=read_coordinates(coordinates).place(fitted.graph))
         content: dict[str, Any] = {"evaluation": None, "source": None}
         if data is not None:
-            source = "standard input" if data == "-" else spelled(Path(without_query(data)).name)
+            source = "standard input" if data == "-" else spelled(Path(data.partition("?")[0]).name)
             (judged,) = judge({str(model): fitted}, data, **settings)
             content = {"evaluation": judged, "source": source}
         write_model_report(fitted, out, **content)

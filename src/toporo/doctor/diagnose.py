@@ -58,7 +58,6 @@ def examine(
     *,
     group: str,
     target: str | None = None,
-    format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
     seed: int = 0,
     **roles: Unpack[RoleKeywords],
@@ -74,7 +73,6 @@ def examine(
     source : a CSV (also .gz), Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by
         name.
     group, target : columns; without a target, what concerns it is not looked at.
-    format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
     seed : of the sample, the folds and the resamples.
     roles : ``graph``, ``test_groups``, ``task``, ``features``, ``exclude``, ``categorical`` and ``weight``, as for
@@ -86,10 +84,7 @@ def examine(
     ('leaks-group', ('code',))
     """
     asked = Roles.of(group=group, target=target, **roles)
-    if isinstance(source, Frame):
-        frame = source
-    else:
-        frame = read_frame(source, text=asked.text_columns, format=format, delimiter=delimiter)
+    frame = source if isinstance(source, Frame) else read_frame(source, text=asked.text_columns, delimiter=delimiter)
     frame = replace(frame, columns=frame.columns | {name: frame.text(name) for name in asked.categorical})
     excluded = [name for name in asked.exclude if name not in frame.unusable]
     for name in (*asked.columns.values(), *asked.named, *excluded):

@@ -11,7 +11,7 @@ import numpy as np
 from toporo.doctor.measure import Case, check
 from toporo.doctor.results import Finding, flag, it, listed, look_alikes, note, percent, risky, serious, some, spelling
 from toporo.text import many, number
-from toporo.topology.effect import PER_COLUMN, heaviest, rows_in_effect, too_few, weights_in_words
+from toporo.topology.effect import PER_COLUMN, heaviest, rows_in_effect, too_few
 
 #: Fewer rows make a group's loss mostly noise; below the second number, nothing but noise.
 SMALL, TINY = 20, 5
@@ -328,7 +328,7 @@ def few_in_effect(case: Case) -> Iterator[Finding]:
             "few-rows-in-effect",
             f"{by}, {every:,} rows count as {rows:.0f}",
             f"That is {rows / case.width:.1f} for each of {many(case.width, 'column')} of features, not {PER_COLUMN}. "
-            f"The heaviest rows are those of {weights_in_words(first, worst, sizes)}.",
+            f"The heaviest rows are those of {listed(first)}.",
             "Merge small groups, use fewer features or a stronger ridge, or weigh rows alike. An automatic prior takes "
             "from groups of few rows what they cannot bear; a prior that is named, erm and group-dro do not.",
             tuple(first),

@@ -401,9 +401,7 @@ def group_distances(matrix: Array, codes: Codes, names: Sequence[str], seed: int
         warnings.simplefilter("ignore", TopoRoWarning)  # what they warn of is looked at here
         near = min(NEIGHBORS, distinct - 1)
         kernel = "knn" if distinct > 3 * near else "dense"
-        prepared = GroupDiffusion.prepare(
-            points, ids, kernel=kernel, neighbors=near, scales=SCALES, tol=TOL, progress=False
-        )
+        prepared = GroupDiffusion.prepare(points, ids, kernel=kernel, neighbors=near, scales=SCALES, tol=TOL)
         measured = prepared.distances(TOL)
         redrawn = resample(prepared, resamples, seed=seed, tol=TOL)
         shuffled = (GroupIds(rng.permutation(codes), ids.groups) for _ in range(deals))

@@ -105,8 +105,8 @@ def graph_and_test(
         if model.test_groups is not None:
             raise SettingError(
                 "graph='learn' learns from the training rows alone, in which there are no test groups. Learn it "
-                "beforehand with toporo.learn_topology(X, groups, test_features=..., test_groups=...) and pass it "
-                "as graph=."
+                "beforehand from the rows of all groups with toporo.learn_topology(X, groups, test_groups=...) and "
+                "pass it as graph=."
             )
         return (None if len(groups) == 1 else learn()), None
     graph = as_graph(model.graph)

@@ -19,7 +19,7 @@ from toporo.groups import GroupIds, Groups, is_missing
 from toporo.robust.logistic import row_losses
 from toporo.robust.rows import LARGEST, chunks, for_each, refuse_infinite, weighted_rows
 from toporo.text import many
-from toporo.topology.effect import PER_COLUMN, effective_rows, heaviest, rows_in_effect, too_few, weights_in_words
+from toporo.topology.effect import PER_COLUMN, effective_rows, heaviest, rows_in_effect, too_few
 from toporo.types import Array, Name
 
 #: The one group of rows that came without any.
@@ -300,11 +300,10 @@ def left_in_effect(
     """
     rows = rows_in_effect(weights, own)
     if not quiet and len(weights) > 1 and too_few(rows, columns):
-        shown = weights_in_words(heaviest(weights, own), weights, sizes)
         warn(
             f"{math.floor(rows)} of {many(sum(sizes.values()), 'row')} are in effect for {many(columns, 'column')}, "
-            f"fewer than {PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or "
-            "penalty, a more even prior or fewer columns, or merge small groups."
+            f"fewer than {PER_COLUMN} per column. The heaviest rows are those of {listed(heaviest(weights, own))}. "
+            "Use a larger ridge or penalty, a more even prior or fewer columns, or merge small groups."
         )
     return rows
 
@@ -519,13 +518,13 @@ def learn_graph_of(
         return units.apply(values[places]), GroupIds(ids.codes[places], ids.groups)
 
     features, ids = sample(inputs, groups)
-    everything = features
     if test_x is not None:
-        settings["test_features"], settings["test_groups"] = sample(np.asarray(test_x), test_groups)
-        everything = np.concatenate([features, settings["test_features"]])
+        test_features, test_ids = sample(np.asarray(test_x), test_groups)
+        features, ids = np.concatenate([features, test_features]), Groups.of([*ids.names, *test_ids.names])
+        settings["test_groups"] = test_ids.groups
     if "neighbors" not in settings:
         # Categories alone make few different points; no point has more neighbours than there are others.
-        settings["neighbors"] = max(1, min(LEARN_NEIGHBORS, len(np.unique(everything, axis=0)) - 1))
-    count = next((some for most, some in LEARN_RESAMPLES.items() if len(everything) <= most), 0)
+        settings["neighbors"] = max(1, min(LEARN_NEIGHBORS, len(np.unique(features, axis=0)) - 1))
+    count = next((some for most, some in LEARN_RESAMPLES.items() if len(features) <= most), 0)
     usual = {"scales": LEARN_SCALES, "resamples": count}
     return topology.learn_topology(features, ids, seed=seed, **(usual | settings))

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from toporo.data.grouped import GroupedData
 from toporo.pages.charts import COLORS, INK, canvas, drawn
 from toporo.pages.rows import Marks, Panel, row_chart
-from toporo.pages.table import Cell, Table
+from toporo.pages.table import Table
 from toporo.topology.draw import TEST_COLOR
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -81,36 +81,6 @@ def decision_boundaries(
         ax.set_title(f"{title}: {accuracy[title]:.1f} %")
         ax.set(aspect="equal", xticks=[], yticks=[])
     return figure
-
-
-def group_table(
-    values: Mapping[str, Mapping[Name, float]],
-    order: Sequence[Name],
-    *,
-    label: str,
-    digits: int = 2,
-    marked: Collection[Name] = (),
-) -> Table:
-    """Tabulate a value for every method and group; the best of each column is bold, and missing values are dashes.
-
-    Parameters
-    ----------
-    values : by group, by title of the method; NaN is missing.
-    order : the groups, from left to right.
-    label : of the values.
-    digits : decimals.
-    marked : groups whose title is marked as held out.
-    """
-    lines = {title: [by_group.get(name, math.nan) for name in order] for title, by_group in values.items()}
-    columns = [[value for value in column if math.isfinite(value)] for column in zip(*lines.values(), strict=True)]
-
-    def cell(value: float, column: Sequence[float]) -> str:
-        best = len(set(column)) > 1 and value == max(column)
-        return Cell(f"{value:.{digits}f}", "best" * best) if math.isfinite(value) else "–"
-
-    rows = tuple((title, *map(cell, line, columns)) for title, line in lines.items())
-    titles = (f"{name} (held out)" if name in marked else str(name) for name in order)
-    return Table((label, *titles), rows, words=(label,))
 
 
 # ---------------------------------------------------------------- by method

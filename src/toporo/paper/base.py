@@ -80,15 +80,6 @@ class BenchmarkTable:
     group: str
     target: str
 
-    @classmethod
-    def from_rows(
-        cls, loaded: BenchmarkData, header: Sequence[str], rows: Iterable[Sequence[Any]], *, group: str, target: str
-    ) -> BenchmarkTable:
-        """Make the files from the names of the columns and the cells of all rows."""
-        edges = [*loaded.graph.edges, *([name, ""] for name in loaded.graph.isolates)]
-        test = "".join(f"{name}\n" for name in loaded.test)
-        return cls(_csv([header, *rows]), _csv([["source", "target"], *edges]), test, group, target)
-
 
 def _csv(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
@@ -112,7 +103,7 @@ class Benchmark:
     group : name of a group in messages, such as ``"state"``.
     others : further protocols by name.
     fetch : ``(folder, url=None)`` for ``toporo data get``: see :func:`toporo.paper.nclimdiv.fetch`.
-    table : makes the files of ``toporo data table``, if the rows are a table.
+    table : rows for ``toporo data table``, the first with the names of the columns: the group first, the target last.
     near_to_far : the test groups in the order of their distance from the training groups; a benchmark with two classes
         that has it is the one of ``toporo theory``.
     split : ``(data, seed, fraction)`` to the rows to train on and to validate on.
@@ -134,7 +125,7 @@ class Benchmark:
     group: str = "group"
     others: Mapping[str, Protocol] = field(default_factory=dict)
     fetch: Callable[..., None] | None = None
-    table: Callable[[BenchmarkData], BenchmarkTable] | None = None
+    table: Callable[[BenchmarkData], Iterable[Sequence[Any]]] | None = None
     near_to_far: Callable[[BenchmarkData], Sequence[Name]] | None = None
     split: Callable[[BenchmarkData, int, float], Split] = random_split
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups
@@ -148,14 +139,11 @@ class Benchmark:
         """The name it is registered under."""
         return self.protocol.benchmark
 
-    def __repr__(self) -> str:
-        return f"<benchmark {self.name}: {self.title}>"
-
-    def find(self, folder: Path | None) -> Path | None:
+    def find(self, folder: Path) -> Path | None:
         """Return the path of its data in a data folder, if there are any."""
-        return max(folder.glob(self.place), default=None) if folder is not None and self.place else None
+        return max(folder.glob(self.place), default=None) if self.place else None
 
-    def state(self, folder: Path | None) -> tuple[str, str]:
+    def state(self, folder: Path) -> tuple[str, str]:
         """Return the path of its data in a data folder, or their place, and their state in words."""
         path = self.find(folder)
         if path is not None:
@@ -183,11 +171,9 @@ class Benchmark:
         ['east-west/season', 'east-west/sliding', 'east-west/all-sliding']
         """
         variants = {variant.name: variant for variant in self.protocol.variants}
-        if names is None:
-            return [*variants.values()]
-        if "" in variants:
+        if names is not None and "" in variants:
             raise SettingError(f"{self.name} has no variants (found {names!r}): leave --variant out.")
-        patterns = [pattern.strip() for pattern in names.split(",") if pattern.strip()] or [names]
+        patterns = [pattern.strip() for pattern in (names or "*").split(",")]
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in variants):
                 raise UnknownNameError(f"variant of {self.name}", pattern, variants)
@@ -234,15 +220,15 @@ def load_dataset(
         raise UnknownNameError("source", source, ("auto", "generated"))
     if source == "generated" and benchmark.generate is None:
         raise SettingError(f"{name} is made of real data and cannot be generated. {benchmark.how_to_get}")
-    where = data_folder(folder) if source == "auto" else None
-    path = benchmark.find(where)
+    where = data_folder(folder)
+    path = benchmark.find(where) if source == "auto" else None
     make = benchmark.generate if source == "generated" or folder is None else None
     if path is not None and benchmark.load is not None:
         make = partial(benchmark.load, path)
     if make is None:
         raise DatasetNotFoundError(
-            f"{name}: no {benchmark.place} in {where or 'any data folder: there is none'}. {benchmark.how_to_get} Name "
-            "the folder that holds it with --data or $TOPORO_DATA."
+            f"{name}: no {benchmark.place} in {where}. {benchmark.how_to_get} Name the folder that holds it with "
+            "--data or $TOPORO_DATA."
         )
     accepted = inspect.signature(make).parameters
     for option in options:
@@ -255,9 +241,10 @@ def export(name: str, folder: str | os.PathLike[str] | None = None, *, source: s
     """Return a benchmark as files; parameters as for :func:`load_dataset`."""
     benchmark = BENCHMARKS[name]
     if benchmark.table is None:
-        what = "made of pictures, which are no table" if benchmark.networks else "not written as a table"
         able = ", ".join(other.name for other in BENCHMARKS.values() if other.table is not None)
-        raise SettingError(
-            f"{name} is {what}. To write as one: {able}; to load the pictures in Python: toporo.load_dataset({name!r})."
-        )
-    return benchmark.table(load_dataset(name, folder, source=source))
+        raise SettingError(f"{name} is not written as a table. To write as one: {able}.")
+    loaded = load_dataset(name, folder, source=source)
+    header, *rows = benchmark.table(loaded)
+    edges = [("source", "target"), *loaded.graph.edges, *((name, "") for name in loaded.graph.isolates)]
+    test = "".join(f"{name}\n" for name in loaded.test)
+    return BenchmarkTable(_csv([header, *rows]), _csv(edges), test, header[0], header[-1])

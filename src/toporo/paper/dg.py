@@ -11,7 +11,7 @@ The published pickles (Xu et al. 2022, used by Qiao & Peng 2023) are read when p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from toporo import pages
 from toporo.data import GroupedData
 from toporo.errors import DataError
 from toporo.files import sha256
-from toporo.paper.base import Benchmark, BenchmarkTable, register
+from toporo.paper.base import Benchmark, register
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import BENCH_METHODS, TRO_GRID, TRO_USES, BenchMethod
 from toporo.paper.protocols import Metric, Protocol, Variant
@@ -168,14 +168,12 @@ def near_to_far(loaded: BenchmarkData) -> list[Name]:
     return sorted(loaded.test, key=loaded.about["angles"].__getitem__)
 
 
-def to_table(loaded: BenchmarkData) -> BenchmarkTable:
-    """Return one point per row, with its class as ``label``."""
+def to_table(loaded: BenchmarkData) -> Iterator[list[Any]]:
+    """Yield one point per row, with its class as ``label``."""
     data = loaded.data
-    rows = (
-        [domain, *point.tolist(), ("blue", "red")[int(label)]]
-        for domain, point, label in zip(data.ids.names, data.x, data.y, strict=True)
-    )
-    return BenchmarkTable.from_rows(loaded, ["domain", "x1", "x2", "label"], rows, group="domain", target="label")
+    yield ["domain", "x1", "x2", "label"]
+    for domain, point, label in zip(data.ids.names, data.x, data.y, strict=True):
+        yield [domain, *point.tolist(), ("blue", "red")[int(label)]]
 
 
 # ---------------------------------------------------------------------- the table

@@ -83,7 +83,7 @@ def _fit_images(given: Assignment) -> Fitted:
             "validation_by_group": validation,
         }
 
-    batches = Batches(x, y, split.train, given.protocol.per_group, prepare=_augmented, draws=DRAWS)
+    batches = Batches(x, y, split.train, given.run.protocol.per_group, prepare=_augmented, draws=DRAWS)
     loss = functools.partial(F.cross_entropy, reduction="none")
     return _fit(given, Task(batches, split, len(store.classes), 3, loss, _pixels, evaluate), plan)
 
@@ -115,7 +115,7 @@ def _fit_segmentation(given: Assignment) -> Fitted:
             "validation_by_group": dict(zip(split.validation.groups, _numbers(iou(held_out)), strict=True)),
         }
 
-    batches = Batches(x, y, split.train, given.protocol.per_group, prepare=flip_rotate, draws=DRAWS_TILES)
+    batches = Batches(x, y, split.train, given.run.protocol.per_group, prepare=flip_rotate, draws=DRAWS_TILES)
     return _fit(given, Task(batches, split, 2, store.x.shape[1], pixel_loss, None, evaluate), plan)
 
 
@@ -151,8 +151,8 @@ def _fit(given: Assignment, task: Task, plan: TrainingPlan) -> Fitted:
         return _learn(task, _trained(given, task, plan, given.baseline, None, "features")[0], given, plan)
 
     prior, graph = given.prior(task.split.train, learn)
-    network, trained = _trained(given, task, plan, given.method, prior, "main")
-    if given.method == given.protocol.baseline:
+    network, trained = _trained(given, task, plan, given.run.method, prior, "main")
+    if given.run.method == given.run.protocol.baseline:
         graph = _learn(task, network, given, plan)
     timing = {
         "seconds": round(trained.seconds, 3),
@@ -165,10 +165,12 @@ def _fit(given: Assignment, task: Task, plan: TrainingPlan) -> Fitted:
 def _trained(
     given: Assignment, task: Task, plan: TrainingPlan, method: BenchMethod, prior: Prior | None, phase: str
 ) -> tuple[nn.Module, FitResult]:
-    options = {k: v for k, v in given.protocol.network.items() if k not in ("precision", "weights")}
+    options = {k: v for k, v in given.run.protocol.network.items() if k not in ("precision", "weights")}
     source = given.runtime.weights
     weights = None if source is None else initial_weights(source, options["name"])
-    network = make_network(outputs=task.outputs, channels=task.channels, weights=weights, seed=given.seed, **options)
+    network = make_network(
+        outputs=task.outputs, channels=task.channels, weights=weights, seed=given.run.seed, **options
+    )
     objective = method_objective(method, task.batches, prior, network, plan)
     how: dict[str, Any] = {"evaluate": task.evaluate, "checkpoint": given.checkpoint(phase)}
     return network, fit(network, objective, task.batches, task.loss, plan, **how)
@@ -183,22 +185,22 @@ def initial_weights(source: str, network: str) -> Weights:
 def _learn(task: Task, network: nn.Module, given: Assignment, plan: TrainingPlan) -> GroupGraph:
     """Learn the graph of the training groups from the network's features of at most :data:`POINTS` rows per group."""
     train = task.split.train
-    chosen = [group_rng(name, given.seed).permutation(train.rows(name))[:POINTS] for name in train.groups]
+    chosen = [group_rng(name, given.run.seed).permutation(train.rows(name))[:POINTS] for name in train.groups]
     rows = train.take(np.sort(np.concatenate(chosen)))
     portions = outputs_at(network, task.batches.x, rows.x, plan, prepare=task.prepare, features=True, batch=250)
     features = torch.cat([values for _, values in portions]).cpu().numpy()
     neighbors = min(NEIGHBORS, len(np.unique(features, axis=0)) - 1)
-    settings = {"neighbors": neighbors, "resamples": 0, "seed": given.seed} | dict(given.protocol.data_topology)
+    settings = {"neighbors": neighbors, "resamples": 0, "seed": given.run.seed} | dict(given.run.protocol.data_topology)
     return learn_topology(features, rows.ids, **settings)
 
 
 def _plan(given: Assignment) -> TrainingPlan:
-    protocol, device = given.protocol, given.runtime.device
+    protocol, device = given.run.protocol, given.runtime.device
     return TrainingPlan(
         rounds=protocol.rounds,
         unit="steps",
         learning_rate=protocol.learning_rate,
-        seed=given.seed,
+        seed=given.run.seed,
         evaluate_every=protocol.evaluate_every,
         average=protocol.averaging,
         precision=protocol.network["precision"],

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from toporo.data import GroupedData, ImageStore, Split, TileStore
-from toporo.errors import DataError, DatasetNotFoundError, TopoRoWarning
+from toporo.errors import DatasetNotFoundError, TopoRoWarning
 from toporo.topology import GroupGraph, Prior
 from toporo.types import Array, Name
 
@@ -87,12 +87,8 @@ def mse_by_group(predictions: Any, data: GroupedData) -> ByGroup:
     predictions : in the order of the data's rows and in the unit of its targets.
     data : the rows with their targets and groups.
     """
-    if hasattr(predictions, "detach"):
-        predictions = predictions.detach().cpu()
-    given = np.asarray(predictions, dtype=np.float64)
-    if given.shape != data.y.shape:
-        raise DataError(f"the predictions have shape {given.shape}, the targets {data.y.shape}: they must agree.")
-    return mean_by_group(((given - data.y) ** 2).reshape(len(data), -1).sum(axis=1), data)
+    errors = np.asarray(predictions, dtype=np.float64) - data.y
+    return mean_by_group((errors**2).reshape(len(data), -1).sum(axis=1), data)
 
 
 def mean_of_groups(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:  # noqa: ARG001  # summaries share it
@@ -115,24 +111,17 @@ def cache_folder() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "toporo"
 
 
-def download_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder for downloads: the given one, else ``$TOPORO_DATA``, else the cache. It need not exist."""
-    name = given if given is not None else os.environ.get(ENVIRONMENT)
-    return Path(name).expanduser() if name else cache_folder()
+def data_folder(given: str | os.PathLike[str] | None = None, *, new: bool = False) -> Path:
+    """Return the data folder: the given one, else ``$TOPORO_DATA``, else the cache.
 
-
-def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the folder with downloaded data: the given one, else ``$TOPORO_DATA``, else the cache if it exists.
-
-    None if there is none of these. One that is named must exist.
+    One that is named must exist unless it may be ``new``.
     """
-    folder = download_folder(given)
-    if folder.is_dir():
-        return folder
-    if not (given if given is not None else os.environ.get(ENVIRONMENT)):
-        return None
-    how = "--data / folder=" if given is not None else f"the environment variable {ENVIRONMENT}"
-    raise DatasetNotFoundError(
-        f"no such data folder: {folder} (from {how}). Give an existing folder, or leave it out to use what toporo "
-        "can generate itself."
-    )
+    named = given if given is not None else os.environ.get(ENVIRONMENT)
+    folder = Path(named).expanduser() if named else cache_folder()
+    if named and not new and not folder.is_dir():
+        how = "--data / folder=" if given is not None else f"the environment variable {ENVIRONMENT}"
+        raise DatasetNotFoundError(
+            f"no such data folder: {folder} (from {how}). Give an existing folder, or leave it out to use what toporo "
+            "can generate itself."
+        )
+    return folder

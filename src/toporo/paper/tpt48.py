@@ -12,6 +12,7 @@ one from every month on.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from toporo.data import GroupedData
 from toporo.errors import UnknownNameError
 from toporo.files import sha256
 from toporo.paper import nclimdiv
-from toporo.paper.base import Benchmark, BenchmarkTable, register
+from toporo.paper.base import Benchmark, register
 from toporo.paper.loaded import BenchmarkData, ByGroup, Predict, mean_of_groups
 from toporo.paper.methods import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod
 from toporo.paper.nclimdiv import STATES, YEARS
@@ -127,28 +128,25 @@ def load(path: Path, *, split: str = "east-west", window: str = "season") -> Ben
     )
 
 
-def to_table(loaded: BenchmarkData) -> BenchmarkTable:
-    """Return one year of a state per row, in °F, with the mean from July to December as ``rest_of_year``."""
+def to_table(loaded: BenchmarkData) -> Iterator[list[Any]]:
+    """Yield one year of a state per row, in °F, with the mean from July to December as ``rest_of_year``."""
     data, mean, deviation = loaded.data, loaded.about["mean"], loaded.about["sd"]
     years = {state: iter(YEARS) for state in data.groups}
 
     def degrees(values: Any) -> list[float]:
         return [round(float(value), 2) for value in values * deviation + mean]
 
-    rows = (
-        [state, next(years[state]), *degrees(first), *degrees(later.mean(keepdims=True))]
-        for state, first, later in zip(data.ids.names, data.x, data.y, strict=True)
-    )
-    header = ["state", "year", "jan", "feb", "mar", "apr", "may", "jun", "rest_of_year"]
-    return BenchmarkTable.from_rows(loaded, header, rows, group="state", target="rest_of_year")
+    yield ["state", "year", "jan", "feb", "mar", "apr", "may", "jun", "rest_of_year"]
+    for state, first, later in zip(data.ids.names, data.x, data.y, strict=True):
+        yield [state, next(years[state]), *degrees(first), *degrees(later.mean(keepdims=True))]
 
 
 def _mean_by_hop(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:
     """Return the metrics of an evaluation: the mean over the test states, over each hop class, and each value."""
-    hops = loaded.about["hops"]
+    hops = {state: loaded.about["hops"].get(state) for state in values}  # None in a region that a search holds out
     means = {
         f"hop {hop}": float(np.mean([value for state, value in values.items() if hops[state] == hop]))
-        for hop in sorted(set(hops.values()))
+        for hop in sorted({hop for hop in hops.values() if hop})
     }
     return {**mean_of_groups(values, loaded), **means}
 

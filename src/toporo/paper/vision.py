@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from toporo.paper.base import Benchmark, VisionChoices
 from toporo.paper.image_fits import initial_weights
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import Protocol
-from toporo.paper.runs import PROTOCOL_FIELDS_NOT_IN_KEY
 from toporo.training import pick_device
 from toporo.types import Record
 from toporo.version import __version__
@@ -57,13 +56,10 @@ def settle(benchmark: Benchmark, choices: VisionChoices) -> tuple[Benchmark, Vis
     return replace(benchmark, protocol=settled), replace(choices, device=device)
 
 
-def describe(
-    protocol: Protocol, records: Sequence[Record], loaded: BenchmarkData, skipped: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return hardware, time and settings of a finished table, with the protocol as it was settled."""
+def describe(protocol: Protocol, records: Sequence[Record], loaded: BenchmarkData) -> dict[str, Any]:
+    """Return hardware, time and data of a finished table."""
     timings = [record["timing"] for record in records]
     seconds, speeds = ([timing[key] for timing in timings] for key in ("seconds", "images_per_second"))
-    settings = {key: value for key, value in asdict(protocol).items() if key not in PROTOCOL_FIELDS_NOT_IN_KEY}
     return {
         "hardware": sorted({timing["device"] for timing in timings}),
         "software": {"toporo": __version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -71,10 +67,7 @@ def describe(
         "seconds": round(float(np.sum(seconds)), 1),
         "seconds_a_run": round(float(np.median(seconds)), 2),
         "images_per_second": round(float(np.median(speeds)), 1),
-        # Settings of methods are as each run recorded them, not as the protocol has them now.
-        "settings": {**settings, "methods": {record["method"]: record["settings"] for record in records}},
         "data": {**loaded.about, "source": loaded.source, "rows": len(loaded.data)},
-        "skipped": dict(skipped),
         "priors": learned_priors(protocol, records),
     }
 
