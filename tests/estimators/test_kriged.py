@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import joblib
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.base import clone
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.estimators.kriged import KrigedRegressor
@@ -72,29 +68,12 @@ def test_an_interval_is_wider_for_a_group_never_trained_on() -> None:
     assert (high - low)[1] > (high - low)[0]
 
 
-def test_several_targets_are_as_many_columns() -> None:
-    x, y, g, known = rows()
-    both = KrigedRegressor(graph=CHAIN).fit(x[known], np.column_stack([y, -y])[known], groups=g[known])
-    values, low, high = both.predict(x[~known], groups=g[~known], interval=0.5)
-    assert values.shape == low.shape == high.shape == ((~known).sum(), 2)
-    np.testing.assert_allclose(values[:, 0], -values[:, 1], atol=1e-8)
-
-
 def test_units_make_no_difference() -> None:
     x, y, g, known = rows()
     model, _ = fitted()
     other = KrigedRegressor(graph=CHAIN).fit(x[known] * [1000, 0.01] + 5, 7 * y[known] - 3, groups=g[known])
     ours, theirs = model.predict(x[~known], groups=g[~known]), other.predict(x[~known] * [1000, 0.01] + 5, g[~known])
     np.testing.assert_allclose(theirs, 7 * ours - 3, rtol=1e-4)
-
-
-def test_the_order_of_rows_makes_no_difference() -> None:
-    x, y, g, known = rows()
-    order = np.random.default_rng(1).permutation(known.sum())
-    one = KrigedRegressor(graph=CHAIN).fit(x[known], y[known], groups=g[known])
-    other = KrigedRegressor(graph=CHAIN).fit(x[known][order], y[known][order], groups=g[known][order])
-    new = x[~known], g[~known]
-    np.testing.assert_allclose(one.predict(*new), other.predict(*new), rtol=1e-6)
 
 
 def test_rows_one_at_a_time_lean_on_what_is_known() -> None:
@@ -105,14 +84,6 @@ def test_rows_one_at_a_time_lean_on_what_is_known() -> None:
     plain, _ = fitted(context="row")
     single = plain.predict(x[~known][:1], groups=g[~known][:1])
     np.testing.assert_allclose(plain.predict(x[~known], groups=g[~known])[:1], single)
-
-
-def test_it_survives_cloning_and_joblib(tmp_path: Any) -> None:
-    model, (x, _, g, known) = fitted()
-    assert clone(model).get_params() == model.get_params()
-    joblib.dump(model, tmp_path / "model.joblib")
-    again = joblib.load(tmp_path / "model.joblib")
-    np.testing.assert_array_equal(again.predict(x[~known], g[~known]), model.predict(x[~known], g[~known]))
 
 
 def test_a_group_outside_the_graph_needs_neighbours() -> None:
@@ -160,15 +131,6 @@ def test_rows_to_predict_without_groups_are_of_an_unknown_group() -> None:
         assert model.score(x, y) < model.score(x, y, groups=g)
 
 
-def test_frames_are_predicted_without_a_warning_of_their_names() -> None:
-    _, (x, y, g, _) = fitted()
-    frame = pd.DataFrame(x, columns=["a", "b"])
-    model = KrigedRegressor().fit(frame, y, groups=g)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.predict(frame, groups=g)
-
-
 def test_bad_input_to_fit_is_an_error() -> None:
     x, y, g, _ = rows()
     with pytest.raises(UnknownNameError, match="unknown context 'column'"):
@@ -187,18 +149,6 @@ def test_odd_tables_can_be_fitted() -> None:
     assert np.isfinite(model.predict(x, groups=list(range(12)))).all()
     two = KrigedRegressor(graph=[(0, 1), (1, 2)]).fit(x, x[:, 0], groups=[0, 1] * 6)
     assert np.isfinite(two.predict(x, groups=[2] * 12)).all()
-
-
-def test_weights_count_as_rows_and_scores_know_groups() -> None:
-    x, y, g, known = rows(per_group=8)
-    weights = np.random.default_rng(0).integers(1, 4, known.sum())
-    one = KrigedRegressor(graph=CHAIN).fit(x[known], y[known], groups=g[known], sample_weight=weights)
-    twice = [np.repeat(each[known], weights, axis=0) for each in (x, y, g)]
-    other = KrigedRegressor(graph=CHAIN).fit(twice[0], twice[1], groups=twice[2])
-    np.testing.assert_allclose(
-        one.predict(x[known], groups=[5] * known.sum()), other.predict(x[known], [5] * known.sum())
-    )
-    assert one.score(x[known], y[known], groups=g[known]) > 0.8
 
 
 # ---------------------------------------------------------------- panels

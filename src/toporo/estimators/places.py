@@ -85,7 +85,7 @@ def add_contexts(one: Context | None, other: Context) -> Context:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the rows to predict are.
+    """Places of the rows to predict.
 
     Attributes
     ----------
