@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import toporo as tr
-from toporo.estimators.held_out import scores_of
+from toporo.estimators.intervals import scores_of
 
 LEVEL = 0.9
 ROWS, TREE_ROWS = "ridge, random rows", "boosted trees, random rows"

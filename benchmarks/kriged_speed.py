@@ -54,7 +54,7 @@ def bench_mixed(groups: int = 200, per_group: int = 50) -> list[str]:
         free = len(data[0]) - 1
         left_out = 0.5 * free * (1 + math.log(2 * math.pi) - math.log(free))
         there = -fit.likelihood.value(MIXED, np.log(variances))[0] - left_out - theirs
-        best = -fit.models[0].solved.nll - left_out - theirs
+        best = -fit.models[0].nll - left_out - theirs
         met = met and abs(there) < 1e-6 and best > -1e-6 and taken / own >= 20
         lines.append(
             f"| {width} | {taken:.3f} | {own:.4f} | {reading:.4f} | **{taken / own:.1f}×** | {theirs:.6f} | "

@@ -63,12 +63,12 @@ def on_split(task: Task, test: tuple[str, ...]) -> dict[str, float]:
     errors["fits of trees"] = (time.process_time() - start) / single
     each = model.predict_each(new, groups=asked)
     safe = np.mean([each[name] for name in model._safe if name in each], axis=0)
-    best = min(model.league_, key=lambda row: np.nan_to_num(row.error, nan=np.inf)).name
+    best = min(model.leaderboard_, key=lambda row: np.nan_to_num(row.error, nan=np.inf)).name
     errors |= {
         "constant": error(each["constant"]),
         "safe mean": error(safe),
         "picked": error(each[best]),
-        "votes, no effect": error(sum(vote * each[name] for name, vote in model.votes_.items())),
+        "votes, no effect": error(sum(vote * each[name] for name, vote in model.weights_.items())),
         AUTO: error(said_by(model, new, asked)),
         "best candidate": min(error(values) for values in each.values()),
     }

@@ -19,6 +19,7 @@ from tests.stranger import Run, commands, install
 THINGS = {
     "toporo.objectives": ("Add a method", "my-method"),
     "toporo.divergences": ("Add a divergence", "double-l2"),
+    "toporo.candidates": ("Add a candidate", "median"),
     "toporo.centralities": ("Add a centrality", "nearness"),
     "toporo.cuts": ("Add a cut", "half"),
     "toporo.benchmarks": ("Add a benchmark", "rivers"),
@@ -48,7 +49,8 @@ def toporo(process: Run, tmp_path: Path) -> Run:
 
 def test_every_recipe_registers_the_name_that_is_tried_here() -> None:
     for section, name in THINGS.values():
-        assert re.search(rf"register\(\s*\"{name}\"\)|benchmark=\"{name}\"", recipes(section)[0]), section
+        line = rf"register\(\s*\"{name}\"\)|candidate\(\"{name}\"|benchmark=\"{name}\""
+        assert re.search(line, recipes(section)[0]), section
 
 
 @pytest.mark.slow
@@ -100,6 +102,13 @@ def test_a_divergence_and_a_centrality_are_choices_of_fit(toporo: Run, tmp_path:
     for setting, name in (("divergence", "double-l2"), ("prior", "nearness")):
         printed = toporo(*common, "--set", f"{setting}=no-such", "--out", "other", fails=True)
         assert name in printed, "the error lists it"
+
+
+@pytest.mark.slow
+def test_a_candidate_is_on_the_leaderboard_of_a_stored_model(toporo: Run, tmp_path: Path) -> None:
+    _write_table(tmp_path)
+    toporo("fit", "rows.csv", "--target", "y", "--group", "valley", "--out", "model")
+    assert "median" in toporo("explain", "model")
 
 
 @pytest.mark.slow

@@ -148,7 +148,7 @@ AFTER = {
     "guide: How far a model reaches": "rows.by_group['MO'].hops == 1",
     "guide: Intervals": "(low < high).all() and table.least_covered.group == 'MO'",
     "guide: scikit-learn": "'hops' in printed and 'penalty' in search.best_params_",
-    "guide: Several models with a vote": "'trees with context' in printed and sum(model.votes_.values()) > 0.999",
+    "guide: A weighted mean of several models": "'trees with context' in printed and 'trees' in model.weights_",
     "guide: Weights that rows can bear": "model.rows_in_effect_ >= 30 and 'rows' in printed",
     "guide: Which model": "'too few to tell' in printed and Path('models.csv').read_text().startswith('model,kind')",
     "guide: Any model": "abs(model.sample_weight(state).sum() - 150) < 1e-6 and set(tro.losses_) == set(train)",
@@ -228,6 +228,6 @@ def test_the_session_of_the_readme_runs_from_a_table_to_a_report(
     better = re.findall(r"better in (\d+) of (\d+) groups", printed)
     assert better
     for some, all_of_them in better:
-        assert f"({some} of {all_of_them} states are better with votes)" in " ".join(readme.split())
+        assert f"({some} of {all_of_them} states are better with the ensemble)" in " ".join(readme.split())
     written = {path.name for path in tmp_path.iterdir()}
     assert {"doctor.html", "model", "control", "effects.svg", "predictions.csv", "report.html"} <= written

@@ -206,7 +206,7 @@ SHOWN = {
     "distance_matrix.py": "12 groups, distances to within ",
     "intervals_coverage.py": "groups left out (toporo): 9",
     "kriged_coefficients.py": "the rows speak for the graph: ",
-    "league_of_auto.py": "It is carried by ",
+    "leaderboard_of_auto.py": "It is carried by ",
     "penalty_choice.py": "chosen: λ = ",
     "reach_of_rows.py": "far from any training row",
     "region_folds.py": "fold 4: ",

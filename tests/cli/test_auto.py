@@ -1,4 +1,4 @@
-"""``toporo fit`` as it comes, by votes, and what the other commands make of it."""
+"""``toporo fit`` as it comes, an ensemble, and what the other commands make of it."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ def left(folder: Path) -> list[str]:
 # ---------------------------------------------------------------- fit
 
 
-def test_fit_shows_the_league(toporo: Run, files: Path) -> None:
+def test_fit_shows_the_leaderboard(toporo: Run, files: Path) -> None:
     done = toporo(*FIT, *GRAPH)
     assert done.code == 0, done.err
     for words in ("280 rows, 7 groups", "80 rows set aside", "Candidates:", "trees with context", "It is carried by"):
         assert words in done.out
     for words in ("Prior", "Penalty"):
         assert words not in done.out
-    assert "In what is left, the graph counts for" in done.out
+    assert "In the residuals, the graph counts for" in done.out
     assert len(done.out.splitlines()) < 40
     assert left(files) == []
 
 
-def test_the_summary_as_json_has_the_league(toporo: Run, files: Path) -> None:
+def test_the_summary_as_json_has_the_leaderboard(toporo: Run, files: Path) -> None:
     done = toporo(*FIT, *GRAPH, "--json")
     assert done.err == "model: model\n", "no progress beside JSON"
     content = json.loads(done.out, parse_constant=pytest.fail)
-    assert content["league"][0].keys() == {"candidate", "error", "worst", "vote", "note"}
-    assert sum(row["vote"] for row in content["league"]) == pytest.approx(1.0)
+    assert content["leaderboard"][0].keys() == {"candidate", "error", "worst", "weight", "note"}
+    assert sum(row["weight"] for row in content["leaderboard"]) == pytest.approx(1.0)
     assert content["auto"]["words"]
     assert (content["groups"], content["kriged"], content["penalty"]) == (None, None, None)
     assert content["about"]["method"] == "auto"
@@ -83,7 +83,7 @@ def test_fast_is_the_linear_model(toporo: Run, files: Path) -> None:
     again = toporo(*FIT, *GRAPH, "--set", "penalty=auto", "--overwrite")
     assert again.out == done.out, "a setting of weights asks for it too"
     content = json.loads(toporo(*FIT, *GRAPH, "--model", "linear", "--overwrite", "--json").out)
-    assert (content["league"], content["auto"]) == (None, None)
+    assert (content["leaderboard"], content["auto"]) == (None, None)
     assert content["groups"][0]["group"] in STATIONS
 
 
@@ -213,7 +213,7 @@ def test_predict_writes_intervals_and_takes_groups(toporo: Run, fitted: Path) ->
     Path("bare.csv").write_text("\n".join(line.partition(",")[2] for line in lines))
     done = toporo("predict", "model", "bare.csv")
     assert (done.code, done.out) == (1, "")
-    assert "lacks the column 'station'. A model by votes looks at all rows of a group" in done.err
+    assert "lacks the column 'station'. An ensemble looks at all rows of a group" in done.err
     Path("sea.csv").write_text("\n".join([lines[0], *("sea," + line.partition(",")[2] for line in lines[-40:])]))
     done = toporo("predict", "model", "sea.csv")
     assert done.code == 1
@@ -231,18 +231,18 @@ def test_it_is_judged_beside_a_control(toporo: Run, fitted: Path) -> None:
         assert words in done.out
 
 
-def test_explain_prints_draws_and_writes_the_league(toporo: Run, fitted: Path) -> None:
+def test_explain_prints_draws_and_writes_the_leaderboard(toporo: Run, fitted: Path) -> None:
     done = toporo("explain", "model", "--out", "league.csv", "--out", "effects.png")
     assert done.code == 0, done.err
-    league = load_model(fitted).estimator.league_
+    league = load_model(fitted).estimator.leaderboard_
     assert done.out.count("It is carried by") == 1
     assert "Errors are squared, in groups left out" in done.out
     table = rows(Path("league.csv").read_text())
     assert [row["candidate"] for row in table] == [row.name for row in league]
-    assert float(table[0]["vote"]) == league[0].vote
+    assert float(table[0]["weight"]) == league[0].weight
     assert Path("effects.png").stat().st_size > 5000
     content = json.loads(toporo("explain", "model", "--json").out, parse_constant=pytest.fail)
-    assert [row["candidate"] for row in content["league"]] == [row.name for row in league]
+    assert [row["candidate"] for row in content["leaderboard"]] == [row.name for row in league]
     assert {row["group"] for row in content["effects"]} == set(STATIONS)
 
 
@@ -257,4 +257,4 @@ def test_classes_go_all_the_way_without_a_graph(toporo: Run, tmp_path: Path) -> 
     assert Path("votes.svg").stat().st_size > 5000
     done = toporo("report", "model", "floods.csv", "--set", "resamples=20", "--json")
     assert done.code == 0, done.err
-    assert json.loads(done.out)["league"]
+    assert json.loads(done.out)["leaderboard"]

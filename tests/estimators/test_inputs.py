@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.tables.cases import RIVER, floods, river
-from toporo.estimators.league import LeagueTable, Standing
 from toporo.tables import TableModel, fit_table
 
 
@@ -64,9 +63,7 @@ def test_a_dozen_is_printed_and_all_are_in_json() -> None:
     json.dumps(explained.about, allow_nan=False)
 
 
-def test_a_network_and_votes_have_none() -> None:
+def test_a_network_has_none() -> None:
     network = fit(model="mlp", epochs=1)
     assert len(network.coefficients) == 0
     assert str(network.explain()).endswith("There are no coefficients to read.")
-    votes = LeagueTable((Standing("trees", 1.0, 1.0, 1.0),))
-    assert "has no coefficients of its own" in str(votes)

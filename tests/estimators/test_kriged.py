@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
-import joblib
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.base import clone
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.places import Places
+from toporo.groups import Groups
 
 CHAIN = [(place, place + 1) for place in range(11)]
 TEST = (2, 5, 8)
@@ -69,29 +68,12 @@ def test_an_interval_is_wider_for_a_group_never_trained_on() -> None:
     assert (high - low)[1] > (high - low)[0]
 
 
-def test_several_targets_are_as_many_columns() -> None:
-    x, y, g, known = rows()
-    both = KrigedRegressor(graph=CHAIN).fit(x[known], np.column_stack([y, -y])[known], groups=g[known])
-    values, low, high = both.predict(x[~known], groups=g[~known], interval=0.5)
-    assert values.shape == low.shape == high.shape == ((~known).sum(), 2)
-    np.testing.assert_allclose(values[:, 0], -values[:, 1], atol=1e-8)
-
-
 def test_units_make_no_difference() -> None:
     x, y, g, known = rows()
     model, _ = fitted()
     other = KrigedRegressor(graph=CHAIN).fit(x[known] * [1000, 0.01] + 5, 7 * y[known] - 3, groups=g[known])
     ours, theirs = model.predict(x[~known], groups=g[~known]), other.predict(x[~known] * [1000, 0.01] + 5, g[~known])
     np.testing.assert_allclose(theirs, 7 * ours - 3, rtol=1e-4)
-
-
-def test_the_order_of_rows_makes_no_difference() -> None:
-    x, y, g, known = rows()
-    order = np.random.default_rng(1).permutation(known.sum())
-    one = KrigedRegressor(graph=CHAIN).fit(x[known], y[known], groups=g[known])
-    other = KrigedRegressor(graph=CHAIN).fit(x[known][order], y[known][order], groups=g[known][order])
-    new = x[~known], g[~known]
-    np.testing.assert_allclose(one.predict(*new), other.predict(*new), rtol=1e-6)
 
 
 def test_rows_one_at_a_time_lean_on_what_is_known() -> None:
@@ -102,14 +84,6 @@ def test_rows_one_at_a_time_lean_on_what_is_known() -> None:
     plain, _ = fitted(context="row")
     single = plain.predict(x[~known][:1], groups=g[~known][:1])
     np.testing.assert_allclose(plain.predict(x[~known], groups=g[~known])[:1], single)
-
-
-def test_it_survives_cloning_and_joblib(tmp_path: Any) -> None:
-    model, (x, _, g, known) = fitted()
-    assert clone(model).get_params() == model.get_params()
-    joblib.dump(model, tmp_path / "model.joblib")
-    again = joblib.load(tmp_path / "model.joblib")
-    np.testing.assert_array_equal(again.predict(x[~known], g[~known]), model.predict(x[~known], g[~known]))
 
 
 def test_a_group_outside_the_graph_needs_neighbours() -> None:
@@ -157,15 +131,6 @@ def test_rows_to_predict_without_groups_are_of_an_unknown_group() -> None:
         assert model.score(x, y) < model.score(x, y, groups=g)
 
 
-def test_frames_are_predicted_without_a_warning_of_their_names() -> None:
-    _, (x, y, g, _) = fitted()
-    frame = pd.DataFrame(x, columns=["a", "b"])
-    model = KrigedRegressor().fit(frame, y, groups=g)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.predict(frame, groups=g)
-
-
 def test_bad_input_to_fit_is_an_error() -> None:
     x, y, g, _ = rows()
     with pytest.raises(UnknownNameError, match="unknown context 'column'"):
@@ -184,18 +149,6 @@ def test_odd_tables_can_be_fitted() -> None:
     assert np.isfinite(model.predict(x, groups=list(range(12)))).all()
     two = KrigedRegressor(graph=[(0, 1), (1, 2)]).fit(x, x[:, 0], groups=[0, 1] * 6)
     assert np.isfinite(two.predict(x, groups=[2] * 12)).all()
-
-
-def test_weights_count_as_rows_and_scores_know_groups() -> None:
-    x, y, g, known = rows(per_group=8)
-    weights = np.random.default_rng(0).integers(1, 4, known.sum())
-    one = KrigedRegressor(graph=CHAIN).fit(x[known], y[known], groups=g[known], sample_weight=weights)
-    twice = [np.repeat(each[known], weights, axis=0) for each in (x, y, g)]
-    other = KrigedRegressor(graph=CHAIN).fit(twice[0], twice[1], groups=twice[2])
-    np.testing.assert_allclose(
-        one.predict(x[known], groups=[5] * known.sum()), other.predict(x[known], [5] * known.sum())
-    )
-    assert one.score(x[known], y[known], groups=g[known]) > 0.8
 
 
 # ---------------------------------------------------------------- panels
@@ -244,23 +197,7 @@ def test_bad_times_are_named():
         KrigedRegressor(graph=chain).fit(x, y, groups=g, time=np.where(np.arange(120) == 3, np.nan, t))
 
 
-# ---------------------------------------------------------------- trust, the local regression, context
-
-
-def test_trust_falls_with_the_distance_from_training_groups():
-    rng = np.random.default_rng(0)
-    g = np.repeat(np.arange(12), 20)
-    x = rng.normal(size=(240, 1))
-    y = g * x[:, 0] + rng.normal(size=240)
-    known = g < 8
-    model = KrigedRegressor(graph=[(i, i + 1) for i in range(12)]).fit(x[known], y[known], groups=g[known])
-    beyond = [model.trust_[name] for name in (8, 9, 10, 11, 12)]
-    assert beyond == sorted(beyond, reverse=True)
-    assert min(model.trust_[name] for name in range(8)) > 0.9
-    assert beyond[0] > beyond[-1] + 0.05
-    assert set(model.trust_) == set(range(13))
-    alike = KrigedRegressor(graph=[(i, i + 1) for i in range(12)]).fit(x, x[:, 0] + rng.normal(size=240), groups=g)
-    assert min(alike.trust_.values()) >= 0.0
+# ---------------------------------------------------------------- the local regression, context
 
 
 def test_the_local_regression_is_a_ridge_weighted_by_random_walks():
@@ -269,20 +206,17 @@ def test_the_local_regression_is_a_ridge_weighted_by_random_walks():
     x = rng.normal(size=(135, 2)) + rng.normal(size=(9, 2))[g]
     y = np.einsum("nj,nj->n", x, np.column_stack([g, -g])[..., :]) + rng.normal(size=135)
     known = ~np.isin(g, [4, 5])
-
-    class Local(KrigedRegressor):
-        _local = 1.0
-
-    model = Local(graph=[(i, i + 1) for i in range(8)]).fit(x[known], y[known], groups=g[known])
-    model.gate_ = 1.0
-    scaled = model.scaling_.apply(x)
+    model = KrigedRegressor(graph=[(i, i + 1) for i in range(8)]).fit(x[known], y[known], groups=g[known])
+    value = replace(model.model_, local=1.0 / model.gate_)
+    scaled = value.inputs.apply(x)
     weights = np.where(g == 3, 2 / 3, 0.0) + np.where(g == 6, 1 / 3, 0.0)  # from 4 a walk ends in 3 twice as often
     design = np.column_stack([np.ones(135), scaled])
     squares = (design * weights[:, None]).T @ design / 15 + np.diag([0.0, 0.01, 0.01])
-    target = model.target_scaling_.apply(y[:, None])
+    target = value.targets.apply(y[:, None])
     theta = np.linalg.solve(squares, (design * weights[:, None]).T @ target / 15)
-    expected = (design[g == 4] @ theta * model.target_scaling_.scale + model.target_scaling_.center)[:, 0]
-    np.testing.assert_allclose(model.predict(x[g == 4], groups=g[g == 4]), expected)
+    expected = (design[g == 4] @ theta * value.targets.scale + value.targets.center)[:, 0]
+    predicted = value(x[g == 4], Places(Groups.of(g[g == 4].tolist())))
+    np.testing.assert_allclose(predicted[:, 0], expected)
 
 
 def test_a_piece_of_the_graph_without_training_groups_gets_what_all_have_in_common():
@@ -295,7 +229,6 @@ def test_a_piece_of_the_graph_without_training_groups_gets_what_all_have_in_comm
     with pytest.warns(TopoRoWarning, match="not connected"):
         far = model.predict(np.zeros((1, 2)), groups=[20])
     assert abs(far[0] - y.mean()) < 2.5
-    assert model.trust_[20] < 0.5 < model.trust_[3]
 
 
 def test_without_context_no_other_row_is_looked_at():
@@ -313,32 +246,6 @@ def test_without_context_no_other_row_is_looked_at():
         [model.predict(row[None], groups=[name]) for row, name in zip(x[g < 2], g[g < 2], strict=True)]
     )
     np.testing.assert_allclose(together, alone)
-
-
-def test_what_cannot_fit_in_memory_is_an_error_before_the_work_starts(monkeypatch):
-    monkeypatch.setattr("toporo.estimators.kriged.free_bytes", lambda: 1_000)
-    rng = np.random.default_rng(0)
-    with pytest.raises(
-        DataError, match=r"5 groups with 3 inputs and a graph of 0 need about .* GiB are free: use fewer"
-    ):
-        KrigedRegressor().fit(rng.normal(size=(50, 3)), rng.normal(size=50), groups=np.repeat(range(5), 10))
-
-
-def test_means_that_are_known_take_the_place_of_those_of_the_rows():
-    rng = np.random.default_rng(0)
-    g = np.repeat(np.arange(20), 15)
-    place = rng.normal(size=(20, 2))
-    x = rng.normal(size=(300, 2)) + place[g]
-    y = x @ [1.0, 2.0] + place[g] @ [5.0, 0.0] + rng.normal(size=300)
-    known = g < 18
-    model = KrigedRegressor(graph=[(i, i + 1) for i in range(19)]).fit(x[known], y[known], groups=g[known])
-    one = np.flatnonzero(g == 19)[:1]
-    alone = model.predict(x[one], groups=[19])
-    told = model.predict(x[one], groups=[19], means={19: place[19], "elsewhere": [0.0, 0.0]})
-    best = x[one] @ [1.0, 2.0] + place[19] @ [5.0, 0.0]
-    assert abs(told - best) < abs(alone - best)
-    with pytest.raises(DataError, match="means of 19: expected 2 finite numbers"):
-        model.predict(x[one], groups=[19], means={19: [1.0]})
 
 
 def test_what_cannot_be_known_without_a_graph_or_without_groups_is_said():
@@ -364,16 +271,3 @@ def test_groups_far_from_any_training_group_are_warned_of():
         model.predict(x[:2], groups=[13, 14])
     with pytest.warns(TopoRoWarning, match=r"not connected to any training group \(30\)"):
         model.predict(x[:2], groups=[13, 30])
-
-
-def test_inputs_that_say_the_same_take_no_trust_away():
-    rng = np.random.default_rng(0)
-    g = np.repeat(np.arange(12), 20)
-    x = rng.normal(size=(240, 1))
-    y = g * x[:, 0] + rng.normal(size=240)
-    kinds = np.eye(3)[rng.integers(0, 3, 240)]
-    chain = [(i, i + 1) for i in range(12)]
-    plain = KrigedRegressor(graph=chain).fit(x, y, groups=g)
-    more = KrigedRegressor(graph=chain).fit(np.column_stack([x, kinds]), y, groups=g)
-    assert min(plain.trust_[name] for name in range(12)) > 0.8
-    assert min(more.trust_[name] for name in range(12)) > 0.5

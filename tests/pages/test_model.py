@@ -148,7 +148,7 @@ def test_two_hundred_groups_stay_below_a_megabyte(tmp_path: Path) -> None:
         (("a",), {"model": "linear"}, ["weights", "effects", "columns"], "the model used nothing"),
         (("a",), {"model": "kriged"}, ["coefficients", "columns"], "There is one training group"),
         (STATIONS, {"model": "kriged"}, ["coefficients", "columns"], "There is no graph"),
-        (STATIONS, {}, ["league", "columns"], "There is no graph"),
+        (STATIONS, {}, ["leaderboard", "columns"], "There is no graph"),
     ],
 )
 def test_pages_without_a_graph(

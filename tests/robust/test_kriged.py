@@ -159,7 +159,9 @@ def test_predictions_and_their_variances_are_those_of_dense_matrices(name: str, 
     rows, names, logs = rows_of(name, width, level, path())
     p = dict(zip(names, np.exp(logs), strict=True))
     solved = rows.likelihood.solve(p, centred=rows.centred)
-    fit = KrigedFit(rows.likelihood, (FittedModel(name, solved, 0.0, True),), np.ones(1))
+    places, label = np.array(TRAIN), name if rows.centred else f"it{OF_X}"
+    models = (FittedModel(label, p, solved.nll, 0.0, True),)
+    fit = KrigedFit(rows.factors, rows.modes, places, level, models, np.ones(1))
     inverse, projected, _ = rows.projection(p)
     new_g = np.array([2, 2, 3, 6])
     given = {3: np.array([0.5, 0.0, -1.0])[:width], 6: np.array([-2.0, 0.3, 1.0])[:width]}
@@ -201,7 +203,7 @@ def test_without_some_groups_it_is_the_fit_to_the_others() -> None:
     fit = fit_kriged(rows.factors, rows.modes, TRAIN, {name: MODELS[name]})
     kept = ~np.isin(rows.g, np.array(TRAIN)[gone])
     factors = GroupFactors.from_rows(rows.x[kept], rows.y[kept], rows.g[kept].tolist(), rows.w[kept])
-    alone = Likelihood(factors, rows.modes, [0, 2, 4]).solve(fit.models[0].solved.parameters)
+    alone = Likelihood(factors, rows.modes, [0, 2, 4]).solve(fit.models[0].parameters)
     at = rows.means(np.array([0, 1, 5])), rows.modes.vectors[[0, 1, 5]], np.array([0, -1, -1])
     found = fit.without(gone)
     np.testing.assert_allclose(found.coefficients(*at), alone.coefficients(*at), atol=1e-9)
@@ -272,5 +274,5 @@ def test_beyond_the_exact_size_smooth_modes_say_nearly_the_same(
         monkeypatch.setattr(likelihood, "SMOOTH_EFFECTS", smooth)
         fit = fit_kriged(factors, modes, names, wanted)
         predicted.append(fit.moments(x[~known], means, modes.vectors[g[~known]], np.full(len(means), -1))[0])
-    assert fit.models[-1].solved.layout.effects <= 180
+    assert fit.counting[-1][0].layout.effects <= 180
     assert 0 < np.sqrt(np.mean((predicted[0] - predicted[1]) ** 2)) < close * y.std()

@@ -63,7 +63,7 @@ def test_a_shock_is_that_of_dense_matrices() -> None:
         expected = np.zeros(2)
         for name, weight in panel.evidence.items():
             fit = panel.fits[panel.columns[step][0]]
-            parameters = next(model for model in fit.models if model.name == name).solved.parameters
+            parameters = next(model for model in fit.models if model.name == name).parameters
             alike = kernel(parameters["time"]) if "time" in parameters else np.zeros((M, M))
             alike = parameters.get("tau_0", 0.0) * alike + parameters.get("omega_c", 0.0)
             inside = alike[np.ix_(g[rows], g[rows])] + np.eye(rows.sum())

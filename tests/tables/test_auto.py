@@ -1,4 +1,4 @@
-"""Models by votes, the default for a table: fitted, asked with groups, judged by hop, kept in a folder, explained."""
+"""Ensembles, the default for a table: fitted, asked with groups, judged by hop, kept in a folder, explained."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 from tests.tables.cases import NEW, RIVER, STATIONS, STREAM, floods, only, river
 from toporo import AutoRegressor
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
-from toporo.estimators.league import LeagueTable
+from toporo.estimators.leaderboard import Leaderboard
 from toporo.tables import TableModel, fit_table, load_model
 from toporo.tables.fit import MODELS, default_model
 
@@ -45,7 +45,7 @@ def test_it_is_the_default_and_the_estimator_on_rows_that_are_not_set_aside(mode
     x = model.encoder.transform(next(model.portions(kept)).frame).matrix
     given = {"graph": STREAM} | ({"test_groups": list(NEW)} if "test_groups" in AutoRegressor().get_params() else {})
     alone = AutoRegressor(**given).fit(x, np.asarray(kept["y"]), groups=kept["station"])
-    assert alone.votes_ == model.estimator.votes_
+    assert alone.weights_ == model.estimator.weights_
     assert np.array_equal(model.predict(kept), alone.predict(x, groups=kept["station"]))
 
 
@@ -81,7 +81,7 @@ def test_settings_of_both_decide_nothing() -> None:
     assert default_model(["random_state", "folds", "candidates"]) == "auto"
     assert default_model(["random_state", "temperature"]) == "linear"
     with_mine = fit(candidates={"mine": Ridge()}, random_state=3)
-    assert "mine" in with_mine.estimator.votes_
+    assert "mine" in with_mine.estimator.weights_
     assert with_mine.estimator.random_state == 3
 
 
@@ -114,7 +114,7 @@ def test_what_is_of_the_fit_alone_is_not_kept(model: TableModel) -> None:
 
 def test_new_rows_need_their_group(model: TableModel) -> None:
     bare = {name: values for name, values in AFTER.items() if name != "station"}
-    with pytest.raises(DataError, match=r"lacks the column 'station'. A model by votes looks at all rows of a group"):
+    with pytest.raises(DataError, match=r"lacks the column 'station'. An ensemble looks at all rows of a group"):
         model.predict(bare)
     with pytest.raises(DataError, match=r"row 3: no group in column 'station'"):
         model.predict(AFTER | {"station": [*AFTER["station"][:2], None, *AFTER["station"][3:]]})
@@ -220,9 +220,9 @@ def test_classes_have_probabilities_and_one_may_be_missing_in_a_region() -> None
 # ---------------------------------------------------------------- explained and kept
 
 
-def test_it_is_explained_by_its_league(model: TableModel) -> None:
+def test_it_is_explained_by_its_leaderboard(model: TableModel) -> None:
     table = model.explain()
-    assert isinstance(table, LeagueTable)
+    assert isinstance(table, Leaderboard)
     assert {row.name for row in table} >= {"constant", "linear", "trees", "trees with context"}
     assert "It is carried by" in str(table)
     json.dumps([table.about, table.to_dict()], allow_nan=False)
@@ -249,7 +249,7 @@ def test_boosted_trees_alone_are_a_control(tmp_path: Path) -> None:
     """They are scikit-learn's on the inputs of the table, without a graph and without other candidates."""
     control = fit(model="trees", random_state=3)
     assert control.about["method"] == "trees"
-    assert dict(control.estimator.votes_) == {"trees": 1.0}
+    assert dict(control.estimator.weights_) == {"trees": 1.0}
     kept = only(TABLE, station=[name for name in STATIONS if name not in NEW])
     x = control.encoder.transform(next(control.portions(kept)).frame).matrix
     alone = HistGradientBoostingRegressor(random_state=3).fit(x, np.asarray(kept["y"]))

@@ -24,7 +24,7 @@ from pyarrow import csv, parquet
 from toporo.data import table as data_table
 from toporo.data.table import find_table
 from toporo.errors import DataError, SettingError
-from toporo.groups import Groups
+from toporo.estimators.ensemble import Ensemble
 from toporo.pool import open_pool
 from toporo.tables import Evaluation, TableModel, fit_table, large, model, resample
 from toporo.tables.evaluate import evaluate
@@ -257,9 +257,10 @@ def test_a_model_by_groups_reads_twice_what_it_cannot_hold(
     for table in tables if task == "classification" else ():
         table["y"] = np.where(np.asarray(table["y"]) > np.median(table["y"]), "high", "low")
     fitted = fit_table(tables[0], graph=RIVER, test_groups=[tables[0]["station"][-1]], **asked)
-    if kind == "auto":  # all candidates that look at groups have a vote
-        says = fitted.estimator.candidates_
-        fitted.estimator.votes_ = {name: 1.0 / len(says) for name in says}
+    if kind == "auto":  # all candidates that look at groups have a weight
+        all_of_them = fitted.estimator.candidates_
+        ensemble = Ensemble(dict.fromkeys(all_of_them, 1.0 / len(all_of_them)), all_of_them)
+        fitted.estimator.model_ = replace(fitted.estimator.model_, ensemble=ensemble)
     folder = split(tables[1], tmp_path / "table")
     interval = 0.9 if task == "regression" or kind == "auto" else None
     found = []
@@ -279,23 +280,6 @@ def test_a_model_by_groups_reads_twice_what_it_cannot_hold(
     for name in numbers:
         one, other = (np.concatenate([getattr(each, name) for each in portions]) for portions in (held, read_twice))
         assert_allclose(other, one, rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["kriged", "auto"])
-def test_what_is_known_of_groups_does_not_depend_on_portions(tmp_path: Path, kind: str) -> None:
-    """How large these are goes by the memory that a process has left, which differs between workers."""
-    fitted = fit_table(river(rows=30), target="y", group="station", graph=RIVER, model=kind)
-    folder = split(long_table(), tmp_path / "table")
-    told = []
-    for rows in (7, 100, 10_000):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TableModel, "_at_a_time", lambda *_, rows=rows: rows)
-            told.append(model.gather_part(fitted, folder, {}))
-    for other in told[1:]:
-        for one, another in zip(*(t.values() if kind == "auto" else [t] for t in (told[0], other)), strict=True):
-            if one is not None:
-                for ours, theirs in zip(one.of(Groups(one.places)), another.of(Groups(one.places)), strict=True):
-                    assert_array_equal(ours, theirs)
 
 
 def test_files_are_read_twice_where_free_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

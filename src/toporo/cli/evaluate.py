@@ -76,8 +76,8 @@ def evaluate(
     a target are left out. A model that is not better than a constant is called
     so first.
 
-    The table is read a portion at a time and may be larger than memory. A
-    model by votes or a kriged one looks at all rows of a group together: what
+    The table is read a portion at a time and may be larger than memory. An
+    ensemble or a kriged model looks at all rows of a group together: what
     does not fit below --memory-limit, and tables in chunks, it reads twice.
 
     Example: toporo evaluate model new.csv --against control

@@ -27,20 +27,20 @@ def explain(
     out: Annotated[
         list[Path] | None,
         out_option(
-            "Write the table to a .csv file, or draw groups by weight (kriged: difference; auto: effect, or votes): "
+            "Write the table to a .csv file, or draw groups by weight (kriged: difference; auto: effect or weight): "
             ".png, .svg or .pdf."
         ),
     ] = None,
     *,
     flags: Flags,
 ) -> None:
-    """Show what a model is made of: candidates by vote, groups by weight.
+    """Show what a model is made of: candidates and groups by weight.
 
     Of every group: its rows, the model's loss there, its centrality and
     prior, its weight in the worst case, and hops to the nearest test group;
     of a linear model also its coefficients, the largest first.
-    Of a model by votes: its candidates, their errors in groups left out and
-    their votes, and what the graph adds. Of a kriged model: coefficients by
+    Of an ensemble: its candidates, their errors in groups left out and their
+    weights, and what the graph adds. Of a kriged model: coefficients by
     group, the most different first, how much the graph counts, and what would
     change without it.
 

@@ -93,7 +93,7 @@ def fit(
     model: Annotated[
         str | None,
         choice(
-            "auto: several, with a vote each; trees: boosted trees alone, a control; linear (exact); mlp; or kriged: "
+            "auto: several, weighted; trees: boosted trees alone, a control; linear (exact); mlp; or kriged: "
             "coefficients by group that follow the graph.",
             _MODEL,
             MODELS,
@@ -119,7 +119,7 @@ def fit(
 
     Columns are typed by their cells; text becomes categories, missing
     features are filled in, and all that is kept with the model. Several
-    models get a vote each by how they do in training groups left out, and
+    models are weighted by how they do in training groups left out, and
     what they leave follows the graph. Settings of weights ask for a linear
     model instead, fitted against the worst mixture of groups near the
     graph's prior. A table may be larger than memory, a folder of files, a
@@ -162,7 +162,7 @@ def fit(
 
 @contextmanager
 def _resumable(kind: str, out: Path) -> Iterator[Path]:
-    """Where models by votes keep what the next fit goes on from, until this one is done."""
+    """Return where an ensemble keeps what the next fit goes on from, until this one is done."""
     place = Path(realpath(out))
     kept = place.with_name(f".{place.name}.resume")
     try:
@@ -179,7 +179,7 @@ def _resumable(kind: str, out: Path) -> Iterator[Path]:
 
 def summary(model: TableModel) -> dict[str, Any]:
     """What a fit came to, as plain values for JSON."""
-    table = model.explain()
+    table, prior = model.explain(), getattr(model.estimator, "prior_", None)
     return {
         "task": model.task,
         "target": model.target,
@@ -188,7 +188,7 @@ def summary(model: TableModel) -> dict[str, Any]:
         "columns": [vars(column) | {} for column in model.columns],
         "inputs": len(model.encoder.names),
         "test_groups": list(model.test_groups),
-        "penalty": number_to_json(model.estimator.penalty_),
+        "penalty": number_to_json(getattr(model.estimator, "penalty_", None)),
         "penalty_scores": [
             {
                 "penalty": number_to_json(score.penalty),
@@ -196,19 +196,19 @@ def summary(model: TableModel) -> dict[str, Any]:
                 "spread": score.spread,
                 "folds": score.folds,
             }
-            for score in model.estimator.penalty_scores_ or ()
+            for score in getattr(model.estimator, "penalty_scores_", None) or ()
         ],
         "ridge": getattr(model.estimator, "ridge_", None),
         "rows_in_effect": getattr(model.estimator, "rows_in_effect_", None),
-        "prior_capped_mass": getattr(model.estimator.prior_, "capped_mass", 0.0),
-        "prior_bootstrap_rms": getattr(model.estimator.prior_, "bootstrap_rms", None),
-        "prior_fallback_reason": getattr(model.estimator.prior_, "fallback_reason", ""),
-        "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
+        "prior_capped_mass": getattr(prior, "capped_mass", 0.0),
+        "prior_bootstrap_rms": getattr(prior, "bootstrap_rms", None),
+        "prior_fallback_reason": getattr(prior, "fallback_reason", ""),
+        "prior_saw": [] if prior is None else list(prior.saw),
         "groups": None,
-        "league": None,
+        "leaderboard": None,
         table.key: table.to_dict(),
         "kriged": table.about if model.kriged else None,
-        "auto": table.about if table.key == "league" else None,
+        "auto": table.about if table.key == "leaderboard" else None,
         "about": model.about,
     }
 
@@ -227,19 +227,19 @@ def _show(model: TableModel, verbose: bool) -> None:
     tell(f"{model.task.capitalize()} of {model.target!r}: {', '.join(parts)}{''.join(rest)}.")
     if model.test_groups:
         tell(f"Test groups: {listed(model.test_groups)}.")
-    prior = model.estimator.prior_
+    prior = getattr(model.estimator, "prior_", None)
     if prior is not None:
         saw = f"; of the test groups it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
         even = f", {100 * prior.uniform_share:g} % of it even" if prior.uniform_share else ""
         even += f", {100 * prior.capped_mass:.2g} % taken from groups of few rows" if prior.capped_mass else ""
         tell(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
-    choice = model.estimator.penalty_scores_
+    choice = getattr(model.estimator, "penalty_scores_", None)
     if choice:
         tell(
             f"Penalty: {model.estimator.penalty_:g}, the best of {len(choice)} over {many(choice[0].folds, 'fold')} of "
             "groups left out."
         )
-    elif model.estimator.penalty_ is not None:
+    elif getattr(model.estimator, "penalty_", None) is not None:
         say(f"Penalty: {model.estimator.penalty_:g}.")
     table = model.explain()
     most = shown_of(len(table), None if verbose else SHOWN)

@@ -78,7 +78,7 @@ def predict(
     neighbors: Annotated[
         list[str] | None,
         option(
-            "A group that is not in the graph of a kriged model or one by votes, and those there it is next to. May be "
+            "A group that is not in the graph of a kriged model or an ensemble, and those there it is next to. May be "
             "repeated.",
             _DATA,
             metavar="NAME=a,b",
@@ -123,7 +123,7 @@ def predict(
 ) -> None:
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
-    A model by votes or a kriged one needs the group of every row, and looks
+    An ensemble or a kriged model needs the group of every row, and looks
     at all rows of a group together: what does not fit below --memory-limit,
     and tables in chunks, it reads twice. Standard input must fit.
 

@@ -322,8 +322,8 @@ def graph_evidence(case: Case, rows: Sampled) -> GraphEvidence | str | None:
     with muted():  # a search that did not settle was near enough
         fit = fit_kriged(factors, modes, places, EFFECTS, level=False)
         fits = [fit_kriged(factors, modes, deal, {both: EFFECTS[both]}, level=False) for deal in deals]
-    scores = [shuffled.models[0].solved.nll for shuffled in fits]
-    alone = next(model.solved.nll for model in fit.models if model.name == "independent groups")
+    scores = [shuffled.models[0].nll for shuffled in fits]
+    alone = next(model.nll for model in fit.models if model.name == "independent groups")
     return GraphEvidence(
         gate=fit.evidence[both],
         gain=max(0.0, alone - scores[0]),

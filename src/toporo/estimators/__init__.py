@@ -2,9 +2,9 @@
 
 from toporo.estimators.auto import AutoClassifier, AutoRegressor
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
-from toporo.estimators.effects import Kriged
 from toporo.estimators.kriged import KrigedRegressor
 from toporo.estimators.kriged_classes import KrigedClassifier
+from toporo.estimators.kriged_residuals import Kriged
 from toporo.estimators.weighted import RobustClassifier, RobustRegressor
 
 __all__ = [

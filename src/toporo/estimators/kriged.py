@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
-from scipy.stats import norm
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import r2_score
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.checks import number, one_of
 from toporo.errors import DataError, listed, warn
-from toporo.estimators.coefficients import KrigedPart
-from toporo.estimators.places import SMALL, near, placed, trust, vectors_of, walks
+from toporo.estimators.base import plot_bars
+from toporo.estimators.coefficients import CoefficientTable, coefficient_table
+from toporo.estimators.kriged_model import CONTEXTS, KIND, KrigedModel
+from toporo.estimators.places import Context, GroupAwareEstimator, GroupMeans, Neighbors, Places
 from toporo.estimators.rows import (
     EVERYONE,
     UNKNOWN,
@@ -27,80 +28,115 @@ from toporo.estimators.rows import (
     ids_to_predict,
     one_group,
     refuse_graph_alone,
-    sizes_of,
     warn_unknown,
 )
 from toporo.estimators.summary import Summary
 from toporo.graphs import as_graph
-from toporo.groups import GroupIds, Groups
-from toporo.machine import free_bytes
 from toporo.robust.factors import GroupFactors
-from toporo.robust.kriged import LEVELS, MODELS, KrigedFit, fit_kriged
-from toporo.robust.likelihood import MOST_EFFECTS
-from toporo.robust.modes import GraphModes, WalkModes
-from toporo.robust.panel import fit_panel
-from toporo.robust.rows import chunks
+from toporo.robust.kriged import KrigedFit
+from toporo.robust.panel import PanelFit, fit_panel
+from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
-#: Inputs count up to so many standard deviations beyond what was seen in training: a linear model bears that, and an
-#: outlier is cut. Settled on temperatures of 1900 to 2007.
-FAR = 1.0
-#: Where the mean inputs of a group to predict come from.
-CONTEXTS = ("rows", "row", "none")
-#: The share of the local regression, and its ridge. Settled on temperatures of 1900 to 2007 and made-up data.
-LOCAL, LOCAL_RIDGE = 0.25, 0.01
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
-class GroupInputs:
-    """Inputs of rows to predict, added up by group, a portion of the rows at a time; missing ones do not count.
+class KrigedEstimator(GroupAwareEstimator):
+    """Settings, context and explanation of kriged models of numbers and of classes."""
 
-    Attributes
-    ----------
-    places : of the groups met so far.
-    rows, far : how many rows there were, and how many of them are far beyond what was seen in training.
-    """
+    model_: Any
+    n_features_in_: int
+    group_sizes_: dict[Name, int]
+    topology_: GroupGraph | None
+    evidence_: dict[str, float]
+    gate_: float
+    saw_: tuple[str, ...]
+    fit_: KrigedFit
 
-    def __init__(self) -> None:
-        self.places: dict[Name, int] = {}
-        self.rows = self.far = 0
-        self._counts = self._totals = np.zeros((0, 0))  # columns × groups
+    def __init__(self, *, graph: Any = None, context: str = "rows") -> None:
+        self.graph = graph
+        self.context = context
 
-    def add(self, ids: GroupIds, inputs: Array, weights: Array | None = None, far: int = 0) -> Self:
-        """Add rows, so many of which are far."""
-        there, ones = np.isfinite(inputs), np.ones(len(inputs)) if weights is None else weights
-        at = self._grown(ids.groups, inputs.shape[1], len(inputs), far)
-        known = np.ones((1, len(inputs))) if there.all() else there.T
-        self._counts[:, at] += np.stack([np.bincount(ids.codes, ones * each, len(at)) for each in known])
-        for total, column in zip(self._totals, np.where(there, inputs, 0.0).T, strict=True):
-            np.add.at(total, at[ids.codes], ones * column)  # row by row: portions of any size come to the same bits
+    @property
+    @abstractmethod
+    def _regression(self) -> KrigedModel:
+        """The fitted regression."""
+
+    @classmethod
+    def from_model(cls, model: Any) -> Self:
+        """Make a fitted estimator of its model."""
+        made = cls()._adopt(model)
+        made.graph, made.context = made.topology_, made._regression.context
+        made.n_features_in_ = made.fit_.factors.width
+        return made
+
+    def _adopt(self, model: Any) -> Self:
+        """Hold a model, and set the attributes that follow from it."""
+        self.model_ = model
+        inner, fit = self._regression, self._regression.fit
+        self.groups_, self.topology_, self.fit_, self.evidence_ = inner.groups, inner.graph, fit, fit.evidence
+        self.group_sizes_ = {name: int(rows) for name, rows in zip(inner.groups, fit.factors.rows, strict=True)}
+        self.gate_, self.saw_ = inner.gate, inner.saw
         return self
 
-    def plus(self, other: GroupInputs) -> Self:
-        """Add those of another."""
-        at = self._grown(other.places, len(other._totals), other.rows, other.far)
-        self._counts[:, at] += other._counts
-        self._totals[:, at] += other._totals
-        return self
+    def group_context(self, X: Any, groups: Any = None) -> Context:  # noqa: N803
+        """Means of the inputs of groups to predict, from some of the rows; those of several portions can be added up.
 
-    def _grown(self, groups: Iterable[Name], columns: int, rows: int, far: int) -> npt.NDArray[np.intp]:
-        """Room for groups of so many more rows, and where they are."""
-        if not self.places:
-            self._counts, self._totals = np.zeros((columns, 0)), np.zeros((columns, 0))
-        at = np.array([self.places.setdefault(name, len(self.places)) for name in groups], dtype=np.intp)
-        more = np.zeros((columns, len(self.places) - self._counts.shape[1]))
-        self._counts, self._totals = (np.concatenate([each, more], axis=1) for each in (self._counts, self._totals))
-        self.rows, self.far = self.rows + rows, self.far + far
-        return at
+        Parameters
+        ----------
+        X, groups : as in ``predict``.
+        """
+        x = validate_data(self, X, reset=False, dtype=np.float64)
+        return self._regression.group_context(x, ids_to_predict(groups, self.groups_, len(x)))
 
-    def of(self, groups: Groups) -> tuple[Array, Array]:
-        """Mean inputs of groups, and how many values each is of."""
-        at = [self.places[name] for name in groups]
-        totals, counts = self._totals.T[at], self._counts.T[at]
-        with np.errstate(invalid="ignore"):
-            return totals / counts, counts
+    def warn_about(self, context: Context) -> None:
+        """Warn about groups and inputs to predict that are far from the training data.
+
+        Parameters
+        ----------
+        context : of all rows to predict.
+        """
+        warn_about(self._regression, context[KIND])
+
+    def explain(self, names: Sequence[str] | None = None) -> CoefficientTable:
+        """Table of the groups, those that differ most first, with the evidence.
+
+        Parameters
+        ----------
+        names : of the inputs; those of the columns that it was fitted to unless given.
+        """
+        check_is_fitted(self)
+        if names is None:
+            names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
+        outputs = self._regression.fit.factors.outputs
+        labels = [""] if outputs == 1 else [f" ({label})" for label in getattr(self, "classes_", range(outputs))]
+        table = coefficient_table(self._regression, self.group_sizes_, [str(name) for name in names], labels)
+        if not hasattr(self, "classes_"):
+            return table
+        which = repr(str(self.classes_[1])) if len(self.classes_) == 2 else "each class"
+        of = f"Coefficients are of the share of {which}, which calibration then makes a probability."
+        return replace(table, facts={**table.facts, "words": [*table.facts["words"], of]})
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the graph with differences from the mean group as sizes, or without a graph these as bars.
+
+        Parameters
+        ----------
+        ax : the matplotlib axes to draw on; by default new ones.
+        """
+        import matplotlib as mpl
+
+        table = self.explain()
+        differences = {row.group: row.difference for row in table}
+        with mpl.rc_context({"text.parse_math": False}):  # a dollar in a name is one
+            if self.topology_ is None:
+                return plot_bars(ax, differences, "difference from the mean group")
+            test = [row.group for row in table if not row.size]
+            return self.topology_.plot(ax, train=list(self.groups_), test=test or None, sizes=differences)
 
 
-class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class KrigedRegressor(RegressorMixin, KrigedEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Coefficients that vary from group to group, smoothly over a graph, as far as the data say so.
 
     The model, with :math:`\bar x_g` the mean input of group g, is
@@ -118,48 +154,38 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     Parameters
     ----------
     graph : over the groups, test groups among them, in any form that :func:`toporo.graphs.as_graph` takes; the longer
-        an edge, the less it says. Without one this is a mixed model: groups differ, and nobody knows how new ones do.
+        an edge, the less it says. Without one this is a mixed model, and new groups get what all groups have in common.
     context : ``"rows"``: the mean input of a group never trained on is that of its rows to predict, shrunk towards the
         mean of all groups as far as few rows say little. ``"row"``: every row by itself, whatever else is predicted.
         ``"none"``: no input of other rows is looked at, and groups with other means have nothing else in common.
 
     Attributes
     ----------
+    model_ : the fitted model, a value (:class:`~toporo.estimators.kriged_model.KrigedModel`).
     evidence_ : the weight of every nested model, by name.
     gate_ : the weight of those that have the graph in them.
-    trust_ : of every group in the graph, or every training group: how much of what can differ between groups is known
-        of its coefficients, from 0 (no more than of any group) to 1.
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
-    groups_, group_sizes_ : the training groups, and their rows by name.
-    fit_ : what was found (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
-    panel_ : what was found of time steps (:class:`toporo.robust.panel.PanelFit`), or None.
+    groups_, group_sizes_, topology_ : the training groups, their rows by name, and the graph.
+    fit_ : the nested models (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
+    panel_ : shocks by time step (:class:`toporo.robust.panel.PanelFit`), or None.
 
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(range(12), 20)  # twelve in a row, whose slope grows from one to the next
     >>> x = rng.normal(size=(240, 1))
     >>> y = groups * x[:, 0] + rng.normal(size=240)
-    >>> model = KrigedRegressor(graph=[(place, place + 1) for place in range(11)])
+    >>> model = KrigedRegressor(graph=[(i, i + 1) for i in range(11)])
     >>> model = model.fit(x[groups != 8], y[groups != 8], groups=groups[groups != 8])
     >>> slope = model.predict([[1.0]], groups=[8]) - model.predict([[0.0]], groups=[8])
     >>> round(float(slope[0]))
     8
     """
 
-    __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
-    __metadata_request__predict = {"groups": True}  # noqa: RUF012
-    __metadata_request__score = {"groups": True}  # noqa: RUF012
+    model_: KrigedModel
+    score = KrigedEstimator.score  # with groups
 
-    #: What the graph's modes are, and whether slopes vary.
-    _modes: ClassVar[type[GraphModes]] = GraphModes
-    _slopes: ClassVar[bool] = True
-    #: The share of the local regression in groups never trained on.
-    _local: ClassVar[float] = LOCAL
-    #: A fit to nearly the same rows.
-    _start: KrigedFit | None = None
-
-    def __init__(self, *, graph: Any = None, context: str = "rows") -> None:
-        self.graph = graph
-        self.context = context
+    @property
+    def _regression(self) -> KrigedModel:
+        return self.model_
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, time: Any = None) -> Self:  # noqa: N803
         """Fit the model.
@@ -173,9 +199,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         time : of a panel, every row's time step, as a number or a date: what training groups have in common at a step,
             all of them or neighbours, is then carried over to groups never trained on (:mod:`toporo.robust.panel`).
         """
-        one_of(self.context, "context", CONTEXTS)
+        context: Any = one_of(self.context, "context", CONTEXTS)
         x, target = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
-        self._one_column = target.ndim == 1
         target = np.asarray(target, dtype=np.float64).reshape(len(x), -1)
         refuse_graph_alone(self.graph, groups)
         ids = one_group(EVERYONE, len(x)) if groups is None else group_ids(groups, len(x))
@@ -185,35 +210,17 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         if weights is not None and shares is not None:
             shares = shares * (weights.sum() / shares.sum())  # as they came: a weight is a number of rows
             times = None if times is None else times[weights > 0]
-        self.scaling_ = Scaling.of(x, shares, center=True, what="X")
-        self.target_scaling_ = Scaling.of(target, shares, center=True, what="y")
-        scaled = self.scaling_.apply(x)
-        self.range_ = scaled.min(axis=0), scaled.max(axis=0)
-        factors = GroupFactors.from_rows(scaled, self.target_scaling_.apply(target), ids, shares)
-        modes, places = self._krige(factors)
-        self.groups_, self.group_sizes_ = ids.groups, sizes_of(ids)
-        self.spread_ = _spread(factors)
-        self._weigh()
-        self.panel_ = None
+        inputs, targets = (Scaling.of(each, shares, center=True, what=name) for each, name in ((x, "X"), (target, "y")))
+        x, target = inputs.apply(x), targets.apply(target)
+        factors = GroupFactors.from_rows(x, target, ids, shares)
+        limits = x.min(axis=0), x.max(axis=0)
+        model = KrigedModel.of(factors, (inputs, targets), limits, self._graph(), context=context)
         if times is not None:
-            left = self._left(scaled, self.target_scaling_.apply(target), ids)
-            self.panel_ = fit_panel(left, ids, times, modes, places, np.ones(len(x)) if shares is None else shares)
-            self.saw_ += ("targets of training groups at the same time",)
-        return self
-
-    def _krige(self, factors: GroupFactors) -> tuple[GraphModes | None, list[int]]:
-        """Fit to factors of scaled rows; return modes and places in the graph."""
-        groups = factors.groups
-        self.topology_ = None if self.graph is None else as_graph(self.graph)
-        _check_memory(len(groups), factors.width, 0 if self.topology_ is None else len(self.topology_.names))
-        modes, places = placed(self.topology_, groups, self._modes)
-        wanted = {
-            name: parts
-            for name, parts in (MODELS if self._slopes else LEVELS).items()
-            if name == "one model" or (len(groups) > 1 and (self.context != "none" or "omega_c" not in parts))
-        }
-        self.fit_ = fit_kriged(factors, modes, places, wanted, start=self._start)
-        return modes, places
+            residuals, fit = model.residuals(x, target, ids), model.fit
+            mass = np.ones(len(x)) if shares is None else shares
+            panel = fit_panel(residuals, ids, times, fit.modes, fit.places.tolist(), mass)
+            model = replace(model, panel=panel)
+        return self._adopt(model)
 
     def fit_moments(self, moments: GroupFactors, low: Array, high: Array) -> Self:
         """Fit to rows of which only the moments are at hand: to all of a table larger than memory, say.
@@ -227,38 +234,25 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         -------
         The estimator itself, fitted; the same as :meth:`fit` makes it from the rows, but for rounding.
         """
-        one_of(self.context, "context", CONTEXTS)
-        self.n_features_in_, self._one_column = len(low) - 1, True
+        context: Any = one_of(self.context, "context", CONTEXTS)
+        self.n_features_in_ = len(low) - 1
         summary = Summary.of(moments, low, high, standardize=True, center=True)
-        self.scaling_, self.target_scaling_ = summary.inputs, summary.targets
-        d, factors = summary.width, summary.scaled()
-        self.range_ = tuple(self.scaling_.apply(end[None, :d])[0] for end in (low, high))
-        self._krige(factors)
-        self.panel_ = None
-        self.groups_, self.group_sizes_ = summary.groups, summary.sizes
-        self.spread_ = _spread(factors)
-        self._weigh()
-        return self
+        scaled_low, scaled_high = (summary.inputs.apply(end[None, : summary.width])[0] for end in (low, high))
+        scalings = summary.inputs, summary.targets
+        model = KrigedModel.of(summary.scaled(), scalings, (scaled_low, scaled_high), self._graph(), context=context)
+        return self._adopt(model)
 
-    def _weigh(self) -> None:
-        """All that follows from the fit and the graph: also when they come from a file."""
-        self.evidence_ = self.fit_.evidence
-        self.gate_ = sum(weight for name, weight in self.evidence_.items() if "graph" in name)
-        self.saw_ = (("test adjacency",) if self.topology_ is not None else ()) + (
-            ("test inputs",) if self.context == "rows" else ()
-        )
-        self.trust_ = trust(self.fit_, self.topology_)
-        self.local_ = None
-        if self.topology_ is not None and self._local * self.gate_ > 0:
-            counts = walks(self.topology_, self.groups_)
-            self.local_ = self.fit_.likelihood.factors.weighted_ridge(counts, LOCAL_RIDGE)
+    def _graph(self) -> Any:
+        return None if self.graph is None else as_graph(self.graph)
 
-    def _left(self, x: Array, y: Array, ids: GroupIds) -> Array:
-        """What the model leaves of the training rows."""
-        likelihood = self.fit_.likelihood
-        where = likelihood.factors.means[ids.codes], likelihood.vectors[ids.codes], ids.codes
-        parts = [self.fit_.values(x[part], *(each[part] for each in where)) for part in chunks(len(x))]
-        return np.asarray(y - np.concatenate(parts))
+    @property
+    def _one_column(self) -> bool:
+        return self.model_.fit.factors.outputs == 1
+
+    @property
+    def panel_(self) -> PanelFit | None:
+        """Shocks by time step."""
+        return self.model_.panel
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -271,10 +265,9 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         groups: Any = None,
         *,
         interval: float | None = None,
-        neighbors: Mapping[Name, Iterable[Name]] | None = None,
-        means: Mapping[Name, Iterable[float]] | None = None,
+        neighbors: Neighbors | None = None,
         time: Any = None,
-        inputs: GroupInputs | None = None,
+        context: Context | None = None,
     ) -> Any:
         """Predicted values.
 
@@ -287,9 +280,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         interval : with a share such as 0.9, ``(values, lower, upper)`` is returned: with that probability, by the
             model, a row's target lies between. It needs groups if there were groups in training.
         neighbors : groups that are not in the graph, and which groups there they are next to.
-        means : mean inputs of groups never trained on, where they are known better than from the rows given.
         time : every row's time step, if there was one in training.
-        inputs : of all rows to predict, where these are some of them, by :meth:`gather`.
+        context : of all rows to predict, where these are some of them, by :meth:`group_context`.
         """
         check_is_fitted(self)
         if interval is not None:
@@ -302,180 +294,60 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
                 if time is None
                 else "predict() got a time, but the model was fitted without: call fit(..., time=...), or leave it out."
             )
-        centre, spread = self._moments(x, groups, neighbors, means=means, spread=interval is not None, inputs=inputs)
-        noise = np.broadcast_to(self.fit_.noise, centre.shape)
-        if self.panel_ is not None:
-            ids = ids_to_predict(groups, self.groups_, len(x))
-            vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
-            shock, variance, holds = self.panel_.moments(_times(time, len(x)), vectors)
-            same = holds[:, None] ** 2
-            centre, noise = centre + shock, (1.0 - same) * noise + same * self.panel_.noise + variance
-        values = self._in_units(centre)
-        if interval is None:
-            return values
-        half = norm.ppf(0.5 + interval / 2) * np.sqrt(spread + noise) * self.target_scaling_.scale
-        half = half[:, 0] if self._one_column else half
-        return values, values - half, values + half
-
-    def score(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
-        """R² of the predictions.
-
-        Parameters
-        ----------
-        X, y, groups, sample_weight : as in :meth:`fit`.
-        """
-        return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
-
-    def _moments(
-        self,
-        x: Array,
-        groups: Any,
-        neighbors: Mapping[Name, Iterable[Name]] | None,
-        weights: Array | None = None,
-        means: Mapping[Name, Iterable[float]] | None = None,
-        *,
-        spread: bool = True,
-        inputs: GroupInputs | None = None,
-    ) -> tuple[Array, Array]:
-        """Mean and, if wanted, variance of rows without noise, in units of the targets' standard deviations."""
-        ids = ids_to_predict(groups, self.groups_, len(x))
-        scaled, far = self._clipped(self.scaling_.apply(x))
-        if inputs is None:
-            inputs = GroupInputs().add(ids, scaled, weights, far)
-            self.warn_of(inputs)
-        own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in ids.groups])[
-            ids.codes
-        ]
-        vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
-        own_means = self._means(scaled, ids, own, inputs, means or {})
-        rows = scaled, own_means, vectors, own
-        parts = [[each[part] for each in rows] for part in chunks(len(x))]
-        if spread:
-            both = [self.fit_.moments(*part) for part in parts]
-            centre, variance = (np.concatenate([part[place] for part in both]) for place in (0, 1))
-        else:
-            centre, variance = np.concatenate([self.fit_.values(*part) for part in parts]), np.zeros((0, 0))
-        if self.local_ is not None and (own < 0).any() and UNKNOWN not in ids.groups:
-            share, new = self._local * self.gate_, own < 0
-            there = near(self.local_, self.topology_, ids.groups, neighbors or {})[ids.codes[new]]
-            opinion = np.einsum("nj,njk->nk", np.column_stack([np.ones(int(new.sum())), scaled[new]]), there)
-            centre[new] = (1.0 - share) * centre[new] + share * opinion
-        return centre, variance
-
-    def _in_units(self, scaled: Array) -> Array:
-        values = scaled * self.target_scaling_.scale + self.target_scaling_.center
-        return np.asarray(values[:, 0] if self._one_column else values)
-
-    def _clipped(self, scaled: Array) -> tuple[Array, int]:
-        """Inputs, none of them far beyond what was seen in training, and how many rows had such."""
-        low, high = self.range_
-        far = (np.maximum(low - scaled, scaled - high) > FAR).any(axis=1)
-        return np.clip(scaled, low - FAR, high + FAR), int(far.sum())
-
-    def gather(
-        self, rows: Any, groups: Any = None, inputs: GroupInputs | None = None, weights: Array | None = None
-    ) -> GroupInputs:
-        """Look at rows to predict, a portion at a time, before they are predicted a portion at a time.
-
-        Parameters
-        ----------
-        rows, groups : as ``X`` and ``groups`` of :meth:`predict`.
-        inputs : of the portions before.
-        weights : of the rows.
-        """
-        x = validate_data(self, rows, reset=False, dtype=np.float64)
-        scaled, far = self._clipped(self.scaling_.apply(x))
-        return (inputs or GroupInputs()).add(ids_to_predict(groups, self.groups_, len(x)), scaled, weights, far)
-
-    def warn_of(self, inputs: GroupInputs) -> None:
-        """Say what there is to be said of rows to predict.
-
-        Parameters
-        ----------
-        inputs : of all of them.
-        """
-        groups = Groups(inputs.places)
-        warn_unknown(groups)
-        self._warn_without_graph(groups)
-        if inputs.far:
-            warn(
-                f"{inputs.far} of {inputs.rows} rows have inputs far beyond what was seen in training: they count as "
-                "if they were one standard deviation beyond."
-            )
-        self._warn_of_distance(groups)
-
-    def _warn_without_graph(self, groups: Groups) -> None:
-        new = [name for name in groups if name not in self.groups_ and name != UNKNOWN]
-        if self.topology_ is None and new:
-            warn(
-                f"{len(new)} of {len(groups)} group(s) were not trained on ({listed(new)}), and there is no graph: "
-                "this is a mixed model, and they get what all groups have in common. Fit with graph= to let neighbours "
-                "speak for them."
-            )
-
-    def _warn_of_distance(self, groups: Groups) -> None:
-        if self.topology_ is None or self.gate_ < 0.5:
-            return
-        hops = self.topology_.hops(list(self.groups_))
-        far = [name for name in groups if 3 <= hops.get(name, 0) < math.inf]
-        if far:
-            warn(
-                f"{len(far)} of {len(groups)} group(s) are three hops or more from any training group "
-                f"({listed(far)}): what the graph says there holds as far as trends go on (0.7 times the squared error "
-                "of a linear model on temperatures by state), and misleads where they turn around (3.7 times on "
-                "made-up data). See trust_, or train on groups nearer to them."
-            )
-        apart = [name for name in groups if hops.get(name, 0) == math.inf]
-        if apart:
-            warn(
-                f"{len(apart)} of {len(groups)} group(s) are not connected to any training group ({listed(apart)}): "
-                "for them the graph says nothing, and they get what all groups have in common. Add their edges."
-            )
-
-    def _means(
-        self, scaled: Array, ids: GroupIds, own: Array, inputs: GroupInputs, given: Mapping[Name, Iterable[float]]
-    ) -> Array:
-        """Mean inputs of every row's group: those of training, or of the rows, as far as these can be trusted."""
-        known = self.fit_.likelihood.factors.means
-        between, within = self.spread_
-        if self.context == "rows" and UNKNOWN not in ids.groups:
-            seen, rows = inputs.of(ids.groups)
-            means = (between / (between + within / rows + SMALL) * seen)[ids.codes]
-        else:
-            shown = np.zeros_like(scaled) if self.context == "none" else scaled
-            means = between / (between + within + SMALL) * shown
-        for name, values in given.items():
-            row = np.asarray(list(values), dtype=np.float64)
-            if row.shape != (scaled.shape[1],) or not np.isfinite(row).all():
-                raise DataError(f"means of {name!r}: expected {scaled.shape[1]} finite numbers, one for each input.")
-            if name in ids.groups:
-                means[ids.codes == ids.groups.names.index(name)] = self._clipped(self.scaling_.apply(row[None]))[0]
-        means[own >= 0] = known[own[own >= 0]]
-        return np.asarray(means)
+        at = places_of(self.model_, x, groups, neighbors, context)
+        found = self.model_.intervals(x, at, None if time is None else _times(time, len(x)), interval)
+        values = tuple(each[:, 0] if each.shape[1] == 1 else each for each in found)
+        return values[0] if interval is None else values
 
 
-class KrigedLevels(KrigedRegressor):
-    """A kriged model whose groups differ in their level alone, with the kernel of random walks: quick, and careful."""
+def places_of(
+    model: KrigedModel, x: Array, groups: Any, neighbors: Neighbors | None, context: Context | None = None
+) -> Places:
+    """Return where rows to predict are; unless a context is given, it is that of the rows, with warnings about them."""
+    ids = ids_to_predict(groups, model.groups, len(x))
+    if context is None:
+        context = model.group_context(x, ids)
+        warn_about(model, context[KIND])
+    return Places(ids, neighbors or {}, context)
 
-    _modes = WalkModes
-    _slopes = False
-    _local = 0.0
 
-
-def _check_memory(m: int, d: int, nodes: int) -> None:
-    """An error before the work starts, if it cannot end."""
-    effects = min(MOST_EFFECTS, 1 + 2 * d + nodes * (d + 1))
-    needed, free = 8 * (10 * m * (d + 1) ** 2 + 6 * effects**2 + 5 * nodes**2), free_bytes()
-    if free is not None and needed > free:
-        raise DataError(
-            f"{m} groups with {d} inputs and a graph of {nodes} need about {needed / 2**30:.1f} GiB, and "
-            f"{free / 2**30:.1f} GiB are free: use fewer inputs (columns that matter, or a few principal components), "
-            "or fewer groups."
+def warn_about(model: KrigedModel, means: GroupMeans) -> None:
+    """Warn about groups and inputs to predict that are far from the training data."""
+    groups, graph = means.groups, model.graph
+    warn_unknown(groups)
+    new = [name for name in groups if name not in model.groups and name != UNKNOWN]
+    if graph is None and new:
+        warn(
+            f"{len(new)} of {len(groups)} group(s) were not trained on ({listed(new)}), and there is no graph: "
+            "this is a mixed model, and they get what all groups have in common. Fit with graph= to let neighbours "
+            "speak for them."
+        )
+    if means.outside:
+        warn(
+            f"{means.outside} of {means.rows} rows have inputs far beyond what was seen in training: they count as "
+            "if they were one standard deviation beyond."
+        )
+    if graph is None or model.gate < 0.5:
+        return
+    hops = graph.hops(list(model.groups))
+    far = [name for name in groups if 3 <= hops.get(name, 0) < math.inf]
+    if far:
+        warn(
+            f"{len(far)} of {len(groups)} group(s) are three hops or more from any training group "
+            f"({listed(far)}): predictions there hold as far as trends go on (0.7 times the squared error of a linear "
+            "model on temperatures by state), and mislead where they turn around (3.7 times on made-up data). Train "
+            "on groups nearer to them."
+        )
+    apart = [name for name in groups if hops.get(name, 0) == math.inf]
+    if apart:
+        warn(
+            f"{len(apart)} of {len(groups)} group(s) are not connected to any training group ({listed(apart)}): "
+            "for them the graph says nothing, and they get what all groups have in common. Add their edges."
         )
 
 
 def _times(time: Any, rows: int) -> Array:
-    """Time steps as numbers: dates in days."""
+    """Return time steps as numbers: dates in days."""
     given = np.asarray(time)
     if given.dtype.kind == "M":
         given = np.where(np.isnat(given), np.nan, (given - np.datetime64(0, "s")) / np.timedelta64(1, "D"))
@@ -492,11 +364,3 @@ def _times(time: Any, rows: int) -> Array:
             f"time has shape {numbers.shape} and {missing} missing value(s): expected one time for each of {rows} rows."
         )
     return numbers
-
-
-def _spread(factors: GroupFactors) -> tuple[Array, Array]:
-    """Variances of the inputs between groups and within them."""
-    means, mass = factors.means, factors.mass
-    within = factors.within[: factors.width] / max(1.0, mass.sum() - len(mass))
-    between = means.var(axis=0, ddof=1) if len(means) > 1 else np.zeros(means.shape[1])
-    return np.maximum(between - within * np.mean(1 / mass), 0.0), within

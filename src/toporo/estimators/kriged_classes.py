@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.choice.cross_fitting import Fold, Mask, cross_fit, folds
-from toporo.errors import TopoRoWarning, warn
-from toporo.estimators.coefficients import KrigedPart
-from toporo.estimators.kriged import GroupInputs, KrigedRegressor
+from toporo.errors import DataError, TopoRoWarning, warn
+from toporo.estimators.kriged import KrigedEstimator, KrigedRegressor, places_of
+from toporo.estimators.kriged_model import KrigedModel
+from toporo.estimators.places import Context, Neighbors, Places
 from toporo.estimators.rows import EVERYONE, check_classes, counted, encode_classes, group_ids, one_group, some_of
 from toporo.groups import GroupIds, Groups
 from toporo.topology.graph import GroupGraph
@@ -33,7 +33,39 @@ LEAST_LEFT = 0.04
 COMMON, APART, BIAS, INDEPENDENT = 1.0, 0.1, 0.1, 5
 
 
-class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+@dataclass(frozen=True, eq=False)
+class KrigedClassModel:
+    """Regression of the classes' indicators, and the calibration of its values to probabilities.
+
+    Attributes
+    ----------
+    regression : for two classes, of the second one's indicator.
+    classes : sorted.
+    scale, bias : a and b of :class:`KrigedClassifier`, by class.
+    held_out : the groups that were held out together to find them.
+    """
+
+    regression: KrigedModel
+    classes: npt.NDArray[Any]
+    scale: Array
+    bias: Array
+    held_out: tuple[tuple[Name, ...], ...]
+
+    def __call__(self, x: Array, at: Places) -> Array:
+        """Predict probabilities of rows: (rows, classes)."""
+        scores, shares = class_scores(self.regression, x, at)
+        return np.asarray(softmax(shares + self.scale * scores + self.bias, axis=1))
+
+    def check(self) -> None:
+        """Raise unless its parts fit together."""
+        outputs, count = len(self.regression.targets.scale), len(self.classes)
+        if outputs != (1 if count == 2 else count):
+            raise DataError(f"it has {outputs} target(s) for {count} classes.")
+        if not self.scale.shape == self.bias.shape == (count,) or not (self.scale > 0).all():
+            raise DataError(f"its calibration is not of {count} classes, or has scales that are not positive.")
+
+
+class KrigedClassifier(ClassifierMixin, KrigedEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Classes by :class:`KrigedRegressor`, with probabilities that are calibrated on held-out regions.
 
     Whether a row is of class k is a target of 0 or 1, and all of them are fitted together: they share the variances,
@@ -56,29 +88,28 @@ class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ign
     Attributes
     ----------
     classes_ : sorted.
-    evidence_, gate_, saw_, groups_ : as in :class:`KrigedRegressor`.
+    model_ : the fitted model, a value (:class:`KrigedClassModel`).
+    evidence_, gate_, saw_, groups_, group_sizes_, topology_ : as in :class:`KrigedRegressor`.
     scale_, bias_ : a and b, by class.
     held_out_ : the groups that were held out together to find them, region by region; empty if none could be.
-    model_ : the regression; for two classes, of the second one's indicator.
 
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(range(12), 40)  # twelve in a row; what the input means turns around on the way
     >>> x = rng.normal(size=(480, 1))
     >>> y = np.where((groups - 5.5) * x[:, 0] + rng.normal(size=480) > 0, "yes", "no")
-    >>> model = KrigedClassifier(graph=[(place, place + 1) for place in range(11)])
+    >>> model = KrigedClassifier(graph=[(i, i + 1) for i in range(11)])
     >>> model = model.fit(x[groups != 9], y[groups != 9], groups=groups[groups != 9])
     >>> model.predict([[1.0], [-1.0]], groups=[9, 9]).tolist()
     ['yes', 'no']
     """
 
-    __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
-    __metadata_request__predict = {"groups": True}  # noqa: RUF012
-    __metadata_request__score = {"groups": True}  # noqa: RUF012
-    __metadata_request__predict_proba = {"groups": True}  # noqa: RUF012
+    model_: KrigedClassModel
 
-    def __init__(self, *, graph: Any = None, context: str = "rows") -> None:
-        self.graph = graph
-        self.context = context
+    score = KrigedEstimator.score  # with groups
+
+    @property
+    def _regression(self) -> KrigedModel:
+        return self.model_.regression
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
         """Fit the regression, and calibrate what follows from it.
@@ -97,18 +128,15 @@ class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ign
         x, target, ids, shares = counted(x, target, ids, sample_weight)
         weights = np.ones(len(x)) if shares is None else shares * (mass / shares.sum())
         self.classes_, codes = encode_classes(target)
-        self._adopt(self._regression(x, codes, ids, weights))
-        self._calibrate(x, codes, ids, weights)
-        return self
+        regression = self._fit_regression(x, codes, ids, weights).model_
+        return self._adopt(self._calibrated(regression, x, codes, ids, weights))
 
-    def _adopt(self, model: KrigedRegressor) -> None:
-        """Take the regression, and what of it a user asks for."""
-        self.model_ = model
-        for name in ("fit_", "scaling_", "target_scaling_", "topology_", "groups_", "group_sizes_"):
-            setattr(self, name, getattr(model, name))
-        self.evidence_, self.gate_, self.saw_ = model.evidence_, model.gate_, model.saw_
+    def _adopt(self, model: KrigedClassModel) -> Self:
+        self.classes_ = model.classes
+        self.scale_, self.bias_, self.held_out_ = model.scale, model.bias, list(model.held_out)
+        return super()._adopt(model)
 
-    def predict(self, X: Any, groups: Any = None, *, neighbors: Mapping[Name, Iterable[Name]] | None = None) -> Any:  # noqa: N803
+    def predict(self, X: Any, groups: Any = None, *, neighbors: Neighbors | None = None) -> Any:  # noqa: N803
         """The likeliest class of every row.
 
         Parameters
@@ -123,58 +151,52 @@ class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ign
         X: Any,  # noqa: N803
         groups: Any = None,
         *,
-        neighbors: Mapping[Name, Iterable[Name]] | None = None,
-        inputs: GroupInputs | None = None,
+        neighbors: Neighbors | None = None,
+        context: Context | None = None,
     ) -> Array:
         """The probability of every class, in the order of ``classes_``.
 
         Parameters
         ----------
-        X, groups, neighbors, inputs : see :meth:`KrigedRegressor.predict`.
+        X, groups, neighbors, context : see :meth:`KrigedRegressor.predict`.
         """
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=np.float64)
-        scores, shares = _class_scores(self.model_, x, groups, neighbors, inputs=inputs)
-        return np.asarray(softmax(shares + self.scale_ * scores + self.bias_, axis=1))
+        return self.model_(x, places_of(self.model_.regression, x, groups, neighbors, context))
 
-    def score(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
-        """The share of rows whose class is right.
+    def _fit_regression(self, x: Array, codes: npt.NDArray[np.intp], ids: GroupIds, weights: Array) -> KrigedRegressor:
+        indicators = np.eye(len(self.classes_))[codes][:, 1 if len(self.classes_) == 2 else 0 :]
+        return KrigedRegressor(graph=self.graph, context=self.context).fit(x, indicators, ids, weights)
 
-        Parameters
-        ----------
-        X, y, groups, sample_weight : as in :meth:`fit`.
-        """
-        return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
-
-    def _regression(self, x: Array, codes: npt.NDArray[np.intp], ids: GroupIds, weights: Array) -> KrigedRegressor:
-        shown = np.eye(len(self.classes_))[codes][:, 1 if len(self.classes_) == 2 else 0 :]
-        return KrigedRegressor(graph=self.graph, context=self.context).fit(x, shown, ids, weights)
-
-    def _calibrate(self, x: Array, codes: npt.NDArray[np.intp], ids: GroupIds, weights: Array) -> None:
-        """Find scales and biases from what models say of rows whose groups they have not seen."""
+    def _calibrated(
+        self, whole: KrigedModel, x: Array, codes: npt.NDArray[np.intp], ids: GroupIds, weights: Array
+    ) -> KrigedClassModel:
+        """Find scales and biases from the predictions of models for rows whose groups they have not seen."""
         classes = len(self.classes_)
 
         def score(fold: Fold) -> Array:
             kept, out = fold.kept, fold.held_out
-            model = self._regression(x[kept], codes[kept], some_of(ids, kept), weights[kept])
-            return np.hstack(_class_scores(model, x[out], some_of(ids, out), None, weights[out]))
+            model = self._fit_regression(x[kept], codes[kept], some_of(ids, kept), weights[kept]).model_
+            new = some_of(ids, out)
+            at = places_of(model, x[out], new, None, model.group_context(x[out], new, weights[out]))
+            return np.hstack(class_scores(model, x[out], at))
 
         # A model that has never met a class cannot predict it.
-        masks = [mask for mask in _calibration_folds(self.topology_, ids, x) if len(np.unique(codes[~mask])) == classes]
+        masks = [mask for mask in _calibration_folds(whole.graph, ids, x) if len(np.unique(codes[~mask])) == classes]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TopoRoWarning)  # the whole model gives the same warnings
             found = cross_fit(score, masks)
-        self.held_out_ = [tuple(some_of(ids, fold.held_out).groups) for fold in found.folds]
-        self.scale_, self.bias_ = np.ones(classes), np.zeros(classes)
         if not masks:
             warn(
                 "probabilities are not calibrated: whichever groups are held out, the others lack some class. Join "
                 "classes or groups; until then probabilities are those of a normal model."
             )
-            return
+            return KrigedClassModel(whole, self.classes_, np.ones(classes), np.zeros(classes), ())
         groups = len(ids.groups) if len(ids.groups) > 1 else math.inf
         z, shares = np.split(np.concatenate(found.values), 2, axis=1)
-        self.scale_, self.bias_ = _calibrated(z, shares, codes[found.rows], weights[found.rows], groups)
+        scale, bias = _calibration(z, shares, codes[found.rows], weights[found.rows], groups)
+        held_out = tuple(tuple(some_of(ids, fold.held_out).groups) for fold in found.folds)
+        return KrigedClassModel(whole, self.classes_, scale, bias, held_out)
 
 
 def _calibration_folds(graph: GroupGraph | None, ids: GroupIds, x: Array) -> tuple[Mask, ...]:
@@ -192,18 +214,11 @@ def _calibration_folds(graph: GroupGraph | None, ids: GroupIds, x: Array) -> tup
     return folds(ids, parts=FOLDS)
 
 
-def _class_scores(
-    model: KrigedRegressor,
-    x: Array,
-    groups: Any,
-    neighbors: Any,
-    weights: Array | None = None,
-    inputs: GroupInputs | None = None,
-) -> tuple[Array, Array]:
-    """z and the logarithms of the classes' shares in training, (rows, classes) both."""
-    centre, spread = model._moments(x, groups, neighbors, weights, inputs=inputs)
-    shares, scale = model.target_scaling_.center, model.target_scaling_.scale
-    values, left = centre * scale + shares, (spread + model.fit_.noise) * scale**2
+def class_scores(model: KrigedModel, x: Array, at: Places) -> tuple[Array, Array]:
+    """Return z and the logarithms of the classes' shares in training, (rows, classes) both."""
+    centre, spread = model.moments(x, at, spread=True)
+    shares, scale = model.targets.center, model.targets.scale
+    values, left = centre * scale + shares, (spread + model.fit.noise) * scale**2
     if values.shape[1] == 1:
         values, left, shares = np.column_stack([1.0 - values, values]), left[:, [0, 0]], np.append(1.0 - shares, shares)
     whole = shares * (1.0 - shares)
@@ -212,10 +227,10 @@ def _class_scores(
     return (1.0 - shares) * scores, np.broadcast_to(np.log(shares), values.shape)
 
 
-def _calibrated(
+def _calibration(
     scores: Array, shares: Array, codes: npt.NDArray[np.intp], weights: Array, groups: float
 ) -> tuple[Array, Array]:
-    """a and b with the least log loss, held to 1 and 0 as far as few groups say little."""
+    """Return a and b with the least log loss, held to 1 and 0 as far as few groups say little."""
     rows, classes = scores.shape
     worth = min(float(weights.sum()), INDEPENDENT * groups) * weights / weights.sum()
     right = np.eye(classes)[codes]

@@ -1,4 +1,4 @@
-"""Write fitted models as plain values and arrays, and read them back; nothing in a file is executed.
+"""Store models as plain values and arrays, and read them back; nothing in a file is executed.
 
 :func:`pack` walks the fields of frozen dataclasses, which may hold numbers, text, names of groups, arrays, graphs,
 tuples, mappings and other such classes. :func:`unpack` makes the same of what was read: every value must be of the type
@@ -40,10 +40,8 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 #: Floating-point numbers as JSON holds them where they are not finite.
 NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-#: Metadata of fields that are not stored, and have a default. ``{"stored": SomeClass}`` is that of fields which are
-#: stored in another form.
-UNSTORED: Mapping[str, Any] = {"stored": False}
-#: Metadata of fields whose arrays may hold infinite numbers.
+#: Metadata of fields whose arrays may hold infinite numbers. ``{"stored": SomeClass}`` is that of fields which
+#: ``packed`` replaces by an instance of another class.
 UNBOUNDED: Mapping[str, Any] = {"finite": False}
 #: The most bytes that the labels of classes may take.
 MOST_BYTES = 1 << 26
@@ -54,7 +52,7 @@ def pack(value: Any) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
 
     Parameters
     ----------
-    value : a frozen dataclass. A class that is stored in another form has a method ``packed`` that returns it.
+    value : a frozen dataclass. Its method ``packed``, if it has one, returns what is stored in its place.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
     return _pack(value, type(value), "", arrays), arrays
@@ -212,7 +210,7 @@ class _Reader:
         made = kind(**values)
         if hasattr(made, "check"):
             made.check()
-        return made.unpacked() if hasattr(made, "unpacked") else made
+        return made
 
     def _array(self, kind: Any, content: Any, where: str) -> npt.NDArray[Any]:
         """Return an array of a type, without NaN; one of any type holds the labels of classes."""
@@ -296,9 +294,8 @@ def _fields(kind: type) -> dict[str, Any]:
     """Return the types of the fields that a class is made of."""
     hints, out = get_type_hints(kind), {}
     for field in fields(kind):
-        stored = field.metadata.get("stored", True)
-        if field.init and stored:
-            out[field.name] = hints[field.name] if stored is True else stored
+        if field.init:
+            out[field.name] = field.metadata.get("stored", hints[field.name])
     return out
 
 

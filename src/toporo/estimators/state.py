@@ -16,12 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
 from toporo.estimators.auto import AutoClassifier, AutoRegressor, TreesClassifier, TreesRegressor
-from toporo.estimators.auto_state import AutoModel
+from toporo.estimators.auto_model import AutoModel
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
+from toporo.estimators.candidates import CANDIDATES
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
-from toporo.estimators.kriged import KrigedLevels, KrigedRegressor
-from toporo.estimators.kriged_classes import KrigedClassifier
-from toporo.estimators.kriged_state import KrigedClassModel, KrigedModel
+from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.kriged_classes import KrigedClassifier, KrigedClassModel
+from toporo.estimators.kriged_model import KrigedModel
 from toporo.estimators.linear import SolveRecord
 from toporo.estimators.packing import Arrays, check_arrays, labels_from_json, labels_to_json, pack, unpack
 from toporo.estimators.rows import Scaling
@@ -41,10 +42,9 @@ KINDS: dict[str, type[GroupEstimator]] = {
     kind.__name__: kind for kind in (TROClassifier, TRORegressor, GroupDROClassifier, GroupDRORegressor)
 }
 WEIGHTED: dict[str, type[RobustEstimator]] = {kind.__name__: kind for kind in (RobustClassifier, RobustRegressor)}
-#: Estimators that are made of a model, which is stored.
-MODELS: dict[type, type[KrigedModel | KrigedClassModel | AutoModel]] = {
+#: Estimators that hold a model, which is stored.
+MODELS: dict[Any, type[KrigedModel | KrigedClassModel | AutoModel]] = {
     KrigedRegressor: KrigedModel,
-    KrigedLevels: KrigedModel,
     KrigedClassifier: KrigedClassModel,
     AutoRegressor: AutoModel,
     AutoClassifier: AutoModel,
@@ -109,10 +109,7 @@ class StoredWeighted(msgspec.Struct):
     kind: Literal["RobustClassifier", "RobustRegressor"] = msgspec.field(name="class")
     settings: dict[str, Any]
     estimator: dict[str, bool | int | float | str | None]
-    inputs: AtLeastOne
-    feature_names: list[str] | None
-    classes: dict[str, Any] | None
-    link: str
+    trees: dict[str, Any]
     groups: list[StoredShare]
     prior: dict[str, Any] | None
     graph: dict[str, Any] | None
@@ -133,8 +130,12 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
     if isinstance(estimator, RobustEstimator):
         return _dumped_weighted(estimator)
     if type(estimator) in MODELS:
-        values, numbers = pack(MODELS[type(estimator)].of(estimator))
-        return {"schema": SCHEMA, "class": type(estimator).__name__, "model": values}, numbers
+        values, numbers = pack(estimator.model_)
+        columns = getattr(estimator, "feature_names_in_", None)
+        names = None if columns is None else [str(name) for name in columns]
+        return {
+            "schema": SCHEMA, "class": type(estimator).__name__, "feature_names": names, "model": values,
+        }, numbers  # fmt: skip
     if not isinstance(estimator.model, str):
         raise SettingError(
             f"a network of one's own ({type(estimator.net_).__name__}) cannot be stored, because only its code can "
@@ -184,11 +185,16 @@ def load_state(content: Any, arrays: Arrays) -> Any:
         if schema != SCHEMA:
             raise DataError(f"its schema is {schema!r:.50}, expected {SCHEMA!r}.")
         kind = as_type(content.get("class"), str, "its class")
-        models = {made.__name__: model for made, model in MODELS.items()}
-        if kind in models:
-            estimator = unpack(models[kind], content.get("model"), arrays).estimator()
-            if type(estimator).__name__ != kind:
-                raise DataError(f"its class is {kind}, its model that of a {type(estimator).__name__}.")
+        made = {each.__name__: each for each in MODELS}.get(kind)
+        if made is not None:
+            len(CANDIDATES)  # imports other packages' candidates, which a model may hold
+            estimator = made.from_model(unpack(MODELS[made], content.get("model"), arrays))
+            given = content.get("feature_names")
+            if given is not None:
+                names = as_type(given, list[str], "its form is wrong: feature_names")
+                if len(names) != estimator.n_features_in_:
+                    raise DataError(f"it has {len(names)} names of features, expected {estimator.n_features_in_}.")
+                estimator.feature_names_in_ = np.asarray(names, dtype=object)
             return estimator
         if kind in WEIGHTED:
             return _loaded_weighted(as_type(content, StoredWeighted, "its form is wrong"), arrays)
@@ -236,7 +242,7 @@ def _loaded(stored: StoredEstimator, arrays: Arrays) -> GroupEstimator:
 
 def _dumped_weighted(estimator: RobustEstimator) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     inner = estimator.estimator_
-    trees = inner if isinstance(inner, StoredTrees) else StoredTrees.of(inner)
+    trees, arrays = pack(inner if isinstance(inner, StoredTrees) else StoredTrees.of(inner))
     given = {name: _plain(value) for name, value in estimator.estimator.get_params(deep=False).items()}
     odd = [name for name, value in given.items() if not isinstance(value, bool | int | float | str | None)]
     if odd:
@@ -249,10 +255,7 @@ def _dumped_weighted(estimator: RobustEstimator) -> tuple[dict[str, Any], dict[s
         "class": type(estimator).__name__,
         "settings": _settings_to_json(estimator),
         "estimator": given,
-        "inputs": trees.inputs,
-        "feature_names": None if trees.names is None else list(trees.names),
-        "classes": None if trees.classes_ is None else labels_to_json(trees.classes_),
-        "link": trees.link,
+        "trees": trees,
         "groups": [
             {"name": name_to_json(name), "weight": weight, "loss": losses.get(name)}
             for name, weight in estimator.group_weights_.items()
@@ -262,7 +265,7 @@ def _dumped_weighted(estimator: RobustEstimator) -> tuple[dict[str, Any], dict[s
         "test_groups": None if estimator.test_groups_ is None else [name_to_json(n) for n in estimator.test_groups_],
         "rows_in_effect": estimator.rows_in_effect_,
     }
-    return content, trees.arrays()
+    return content, arrays
 
 
 def _loaded_weighted(stored: StoredWeighted, arrays: Arrays) -> RobustEstimator:
@@ -276,8 +279,9 @@ def _loaded_weighted(stored: StoredWeighted, arrays: Arrays) -> RobustEstimator:
     test = None if stored.test_groups is None else tuple(name_from_json(name) for name in stored.test_groups)
     estimator = kind(inner(**stored.estimator), **_settings_from_json(kind, stored.settings, graph, test))
     estimator._check_settings()
-    classes = labels_from_json(stored.classes) if issubclass(kind, RobustClassifier) else None
-    estimator.estimator_ = StoredTrees.from_arrays(arrays, stored.inputs, stored.link, classes, stored.feature_names)
+    estimator.estimator_ = unpack(StoredTrees, stored.trees, arrays)
+    if (estimator.estimator_.classes_ is not None) != issubclass(kind, RobustClassifier):
+        raise DataError(f"its class is {stored.kind}, its trees are of another kind of target.")
     names = _names_of(stored.groups)
     estimator.group_weights_ = {name: row.weight for name, row in zip(names, stored.groups, strict=True)}
     _require_one(estimator.group_weights_)

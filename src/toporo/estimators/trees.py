@@ -1,14 +1,13 @@
-r"""Boosted trees of scikit-learn as plain arrays, and what they predict: nothing in them is executed.
+r"""Boosted trees of scikit-learn as plain arrays that predict: nothing in them is executed.
 
 A node sends a row to the left if its feature is at most the threshold, or missing and missing values go left, and else
-to the right; a leaf leads to itself. What a row's leaves say is added to the baseline in the order of the trees, so
-predictions are those of scikit-learn to the last bit, but for the last bits of logistic functions on other machines.
+to the right; a leaf leads to itself. The values of a row's leaves are added to the baseline in the order of the trees,
+so predictions are those of scikit-learn to the last bit, but for the last bits of logistic functions on other machines.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,7 +22,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from toporo.checks import one_of
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError, listed
-from toporo.estimators.packing import UNBOUNDED, Arrays
+from toporo.estimators.packing import UNBOUNDED
 from toporo.machine import one_thread
 from toporo.types import Array
 
@@ -106,37 +105,6 @@ class StoredTrees:
         stored._compare(model)
         return stored
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """As arrays for a file."""
-        names = ("baseline", "roots", *NUMBERS, *WHOLE, "missing_left")
-        return {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def from_arrays(
-        cls,
-        arrays: Arrays,
-        inputs: int,
-        link: str,
-        classes: npt.NDArray[Any] | None,
-        names: Sequence[str] | None = None,
-    ) -> StoredTrees:
-        """The inverse of :meth:`arrays`; arrays that are no trees are a :class:`~toporo.errors.DataError`.
-
-        Parameters
-        ----------
-        arrays : by name.
-        inputs, link, classes, names : as they were.
-        """
-        kinds = dict.fromkeys(NUMBERS, np.float64) | dict.fromkeys(WHOLE, np.int64) | {"missing_left": np.bool_}
-        parts = {name: _array(arrays, name, kind, 1) for name, kind in kinds.items()}
-        roots, baseline = _array(arrays, "roots", np.int64, 2), _array(arrays, "baseline", np.float64, 1)
-        extra = set(arrays) - set(parts) - {"roots", "baseline"}
-        if extra:
-            raise DataError(f"its trees have other arrays than expected: {sorted(arrays)}.")
-        stored = cls(None if names is None else tuple(names), inputs, link, classes, baseline, roots, **parts)
-        stored.check()
-        return stored
-
     def check(self) -> None:
         """Raise unless every node leads to a later one, or to itself, so that rows always arrive.
 
@@ -184,18 +152,18 @@ class StoredTrees:
 
     @property
     def n_features_in_(self) -> int:
-        """How many features rows have."""
+        """Number of features."""
         return self.inputs
 
     @property
     def feature_names_in_(self) -> npt.NDArray[Any]:
-        """What they are called."""
+        """Names of the features."""
         if self.names is None:
             raise AttributeError("the features have no names.")
         return np.asarray(self.names, dtype=object)
 
     def sums(self, X: Any) -> Array:  # noqa: N803
-        """What the leaves of every row sum to, rows × outputs.
+        """Return the sums of the leaves of every row, rows × outputs.
 
         Parameters
         ----------
@@ -212,7 +180,7 @@ class StoredTrees:
 
     @cached_property
     def _onward(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Where each node leads, left and right in turn, and whether it is a leaf."""
+        """Next nodes, left and right in turn, and a mask of the leaves."""
         return np.stack([self.left, self.right], axis=1).ravel(), self.left == np.arange(len(self.left))
 
     def _part(self, x: Array) -> Array:
@@ -264,11 +232,3 @@ class StoredTrees:
             return np.asarray(softmax(total))
         second = expit(total[:, 0])
         return np.column_stack([1.0 - second, second])
-
-
-def _array(arrays: Arrays, name: str, kind: type, dimensions: int) -> npt.NDArray[Any]:
-    array = arrays.get(name)
-    if array is None or array.dtype != np.dtype(kind) or array.ndim != dimensions or not array.size:
-        what = "missing" if array is None else f"of shape {array.shape} and type {array.dtype}"
-        raise DataError(f"its array {name!r} is {what}: expected {np.dtype(kind)} in {dimensions} dimension(s).")
-    return array

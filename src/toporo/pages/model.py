@@ -12,12 +12,12 @@ import numpy as np
 import toporo
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import GroupRow
-from toporo.estimators.league import LeagueTable
+from toporo.estimators.leaderboard import Leaderboard
 from toporo.files import write_text
 from toporo.pages.cells import explain_table, interval_text, number, quoted, versions
 from toporo.pages.charts import COLORS, figure_section
 from toporo.pages.maps import graph_chart
-from toporo.pages.model_by_group import kriged_section, league_sections
+from toporo.pages.model_by_group import kriged_section, leaderboard_sections
 from toporo.pages.model_text import ModelReport, cautions, summary, verdict
 from toporo.pages.render import Section, render
 from toporo.pages.rows import Marks, Panel, row_chart
@@ -104,8 +104,8 @@ def _sections(report: ModelReport) -> list[Section]:
         sections.append(_evaluation_section(evaluation, report.source))
     if isinstance(table, CoefficientTable):
         sections.append(kriged_section(report, table))
-    elif isinstance(table, LeagueTable):
-        sections += league_sections(report, table)
+    elif isinstance(table, Leaderboard):
+        sections += leaderboard_sections(report, table)
     else:
         sections += [_graph_section(report), _weight_section(report), _penalty_section(report)]
         sections.append(_effects_section(report.model))

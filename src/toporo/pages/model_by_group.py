@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from toporo.estimators.coefficients import CoefficientTable
-from toporo.estimators.league import LeagueTable
+from toporo.estimators.leaderboard import Leaderboard
 from toporo.pages.cells import explain_table, number
 from toporo.pages.charts import figure_section
 from toporo.pages.maps import graph_chart
@@ -33,11 +33,11 @@ def _signed_chart(report: ModelReport, panels: Mapping[str, Mapping[Any, float]]
 def kriged_section(report: ModelReport, table: CoefficientTable) -> Section:
     """Make the section about a kriged model; ``table`` is from its ``explain``."""
     text = (
-        "Level: the prediction at mean inputs. Slopes: per unit of the input, in maps per standard deviation. Trust: "
-        "how well the coefficients of a group are known, from 0 to 1. Difference: distance of its predictions from "
-        "those of the mean training group; without_graph: their change without the graph. Hops: edges to the nearest "
-        "training group. Maps show differences from the mean of the training groups, which is in the titles, of the "
-        "coefficients that vary most. Coefficients describe the model, not causes."
+        "Level: the prediction at mean inputs. Slopes: per unit of the input, in maps per standard deviation. "
+        "Difference: distance of predictions from those of the mean training group; without_graph: their change "
+        "without the graph. Hops: edges to the nearest training group. Maps show differences from the mean of the "
+        "training groups, which is in the titles, of the coefficients that vary most. Coefficients describe the model, "
+        "not causes."
     )
     most = len(table.columns) - max(0, len(table.inputs) - MOST_SLOPES)
     name, title, tables = "coefficients", "Coefficients by group", (explain_table(table, most),)
@@ -63,18 +63,18 @@ def coefficient_panels(table: CoefficientTable) -> dict[str, dict[Any, float]]:
     return {title: panels[title] for title in order[:MOST_PANELS] if spread[title] >= least}
 
 
-def league_sections(report: ModelReport, table: LeagueTable) -> list[Section]:
+def leaderboard_sections(report: ModelReport, table: Leaderboard) -> list[Section]:
     """Make the sections about a mean of several models; ``table`` is from its ``explain``."""
     text = (
         "Each candidate was fitted repeatedly, each time without some training groups. Its error is that in these "
         "groups, on average and in the worst part of them, squared and relative to a safe mean of a few candidates: "
-        "below 1 is better. The column vote has the ensemble weights."
+        "below 1 is better. The column weight has the ensemble weights."
     )
-    candidates = Section("league", "Candidates", text, tables=(explain_table(table),))
+    candidates = Section("leaderboard", "Candidates", text, tables=(explain_table(table),))
     return [candidates] if report.model.graph is None else [candidates, _effect_section(report, table)]
 
 
-def _effect_section(report: ModelReport, table: LeagueTable) -> Section:
+def _effect_section(report: ModelReport, table: Leaderboard) -> Section:
     """Show the effect of each group, of classes on the log-odds of each of the first ones."""
     classes = report.model.classes or [""]
     rows = sorted(table.about["effects"], key=lambda row: (row["trained"], str(row["group"])))

@@ -103,7 +103,7 @@ def _fitted(report: ModelReport) -> str:
 
 def _used(model: TableModel) -> list[str]:
     """Return what the prior, or a mean of models, used of the test groups; a kriged model says it itself."""
-    prior = model.estimator.prior_
+    prior = getattr(model.estimator, "prior_", None)
     if prior is None and model.kriged:
         return []
     saw = getattr(model.estimator, "saw_", ()) if prior is None else prior.saw

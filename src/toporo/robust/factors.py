@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf
 
+from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
 from toporo.robust.rows import as_inputs, as_targets, for_each, refuse_huge, weighted_rows
 from toporo.types import Array, Name
@@ -53,6 +54,18 @@ class GroupFactors:
     roots: Array
     targets: Array
     residual: Array
+
+    def check(self) -> None:
+        """Raise unless the arrays have the shapes and ranges of factors."""
+        m, d = len(self.groups), len(self.columns)
+        k = self.targets.shape[-1] if self.targets.ndim == 3 else 0
+        shapes = {"rows": (m,), "squares": (m,), "roots": (m, d + 1, d + 1), "targets": (m, d + 1, k)}
+        for name, shape in (shapes | {"residual": (m, k)}).items():
+            if getattr(self, name).shape != shape or not k:
+                raise DataError(f"its array {name!r} has shape {getattr(self, name).shape}, expected {shape}.")
+        for name, least in (("rows", 1), ("squares", 0), ("residual", 0)):
+            if (getattr(self, name) < least).any():
+                raise DataError(f"its array {name!r} holds numbers beyond what it may.")
 
     @classmethod
     def from_rows(cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds, sample_weight: Any = None) -> GroupFactors:

@@ -23,13 +23,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from toporo.errors import warn
+from toporo.errors import DataError, warn
 from toporo.progress import tracked
 from toporo.robust.factors import GroupFactors
 from toporo.robust.likelihood import Likelihood, Solved
@@ -75,40 +76,84 @@ class FittedModel:
     Attributes
     ----------
     name : in :data:`MODELS`.
-    solved : the solution there.
-    score : minus the logarithm of the restricted likelihood, plus half the logarithm of the number of groups for each
-        parameter; lower is better.
+    parameters : the variances over s² and the diffusion time that it has.
+    nll : minus the logarithm of the restricted likelihood, of all sets of rows that were fitted together.
+    score : ``nll`` plus half the logarithm of the number of groups for each parameter; lower is better.
     converged : whether the search ended well.
     """
 
     name: str
-    solved: Solved
+    parameters: dict[str, float]
+    nll: float
     score: float
     converged: bool
 
+    def check(self) -> None:
+        """Raise unless its numbers can be those of a model."""
+        if not set(self.parameters) <= set(PARAMETERS) or not all(0 < v < math.inf for v in self.parameters.values()):
+            raise DataError(f"its model {self.name!r:.50} has variances that are unknown, or not > 0.")
+        if not (math.isfinite(self.nll) and math.isfinite(self.score)):
+            raise DataError(f"its model {self.name!r:.50} has no finite likelihood.")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class KrigedFit:
     """The nested models, weighted by their evidence.
 
-    Methods take ``means``, ``vectors`` and ``trained`` as those of :class:`~toporo.robust.likelihood.Solved` do, of
-    groups or of the group of each row.
+    It holds the statistics of the rows and the variances; everything else follows from these and is solved for when it
+    is needed. Methods take ``means``, ``vectors`` and ``trained`` as those of
+    :class:`~toporo.robust.likelihood.Solved` do, of groups or of the group of each row.
 
     Attributes
     ----------
-    likelihood : the data and the graph.
+    factors : of the training rows.
+    modes : over all groups of the graph; None without one.
+    places : the row of ``modes.vectors`` of each training group; empty without a graph.
+    level : whether there is a :math:`b_0`.
     models : in the order of :data:`MODELS`.
     weights : summing to 1.
     """
 
-    likelihood: Likelihood
+    factors: GroupFactors
+    modes: GraphModes | None
+    places: npt.NDArray[np.int64]
+    level: bool
     models: tuple[FittedModel, ...]
     weights: Array
 
-    @property
+    @cached_property
+    def likelihood(self) -> Likelihood:
+        """The data and the graph."""
+        return Likelihood(self.factors, self.modes, self.places.tolist(), level=self.level)
+
+    @cached_property
     def counting(self) -> list[tuple[Solved, float]]:
-        """The models that have weight, and their weights."""
-        return [(model.solved, float(w)) for model, w in zip(self.models, self.weights, strict=True) if w > 0]
+        """Solutions of the models that have weight, and their weights."""
+        return [
+            (self.likelihood.solve(model.parameters, centred=not model.name.endswith(OF_X)), float(weight))
+            for model, weight in zip(self.models, self.weights, strict=True)
+            if weight > 0
+        ]
+
+    def check(self) -> None:
+        """Raise unless the arrays fit together and the models can be solved."""
+        self.factors.check()
+        nodes = 0 if self.modes is None else len(self.modes.vectors)
+        expected = (len(self.factors.groups) if nodes else 0,)
+        if self.places.shape != expected or (self.places < 0).any() or (self.places >= nodes).any():
+            raise DataError("its groups are not among those of the graph.")
+        sound = len(self.models) == len(self.weights) and bool((self.weights >= 0).all())
+        if not sound or abs(self.weights.sum() - 1.0) > 1e-6:
+            raise DataError("the weights of its models do not sum to one.")
+        if self.modes is None and any("time" in model.parameters for model in self.models):
+            raise DataError("one of its models follows a graph, and it has none.")
+        try:
+            with np.errstate(all="ignore"):
+                sound = all(math.isfinite(solved.nll) for solved, _ in self.counting)
+        except (np.linalg.LinAlgError, ValueError):
+            sound = False
+        if not sound:
+            raise DataError("its numbers have no solution: fit the model again.")
 
     @property
     def evidence(self) -> dict[str, float]:
@@ -146,14 +191,8 @@ class KrigedFit:
         ----------
         gone : mask of the groups to leave out.
         """
-        likelihood = self.likelihood.select(np.flatnonzero(~gone))
-        models = tuple(
-            replace(model, solved=likelihood.solve(model.solved.parameters, centred=model.solved.layout.centred))
-            if weight > 0
-            else model
-            for model, weight in zip(self.models, self.weights, strict=True)
-        )
-        return KrigedFit(likelihood, models, self.weights)
+        some = self.likelihood.select(np.flatnonzero(~gone))
+        return replace(self, factors=some.factors, places=np.asarray(some.places, dtype=np.int64))
 
 
 def fit_kriged(
@@ -199,10 +238,10 @@ def fit_nested(
     groups : number of groups, by which a model pays for its parameters.
     start : as for :func:`fit_kriged`.
     """
-    earlier = {} if start is None else {model.name: model.solved.parameters for model in start.models}
+    earlier = {} if start is None else {model.name: model.parameters for model in start.models}
     wanted = {name: parts for name, parts in models.items() if likelihoods[0].modes is not None or "time" not in parts}
     logs = dict[str, float]()
-    fitted: list[list[FittedModel]] = [[] for _ in likelihoods]
+    fitted: list[FittedModel] = []
     for name, names in tracked(wanted.items(), "searching for variances"):
         logs |= {key: math.log(value) for key, value in earlier.get(name, {}).items()}
         centred = not name.endswith(OF_X)
@@ -210,10 +249,12 @@ def fit_nested(
         logs |= found
         best = {key: math.exp(log) for key, log in found.items()}
         score = nll + 0.5 * math.log(groups) * len(names)
-        for likelihood, of_set in zip(likelihoods, fitted, strict=True):
-            of_set.append(FittedModel(name, likelihood.solve(best, centred=centred), score, converged))
-    weights = evidence_weights([model.score for model in fitted[0]])
-    return [KrigedFit(one, tuple(of_set), weights) for one, of_set in zip(likelihoods, fitted, strict=True)]
+        fitted.append(FittedModel(name, best, nll, score, converged))
+    weights = evidence_weights([model.score for model in fitted])
+    return [
+        KrigedFit(one.factors, one.modes, np.asarray(one.places, np.int64), one.level, tuple(fitted), weights)
+        for one in likelihoods
+    ]
 
 
 def _search(

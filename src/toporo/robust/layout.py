@@ -50,11 +50,6 @@ class Layout:
         return int(self.parts["tau_1"].stop)
 
     @property
-    def common(self) -> tuple[slice, slice]:
-        """Effects that do not differ from group to group: those of the constant, the context and the inputs."""
-        return slice(0, self.parts["omega_c"].stop), self.parts["omega_b"]
-
-    @property
     def _in_level(self) -> slice:
         return slice(0, self.parts["omega_b"].stop)
 

@@ -221,32 +221,22 @@ class Solved:
             theta[:, 0] += np.einsum("gj,gjk->gk", means, theta[:, 1:])
         return theta
 
-    def variances(self, z: Array, means: Array, vectors: Array, trained: Any, *, apart: bool = False) -> Array:
+    def variances(self, z: Array, means: Array, vectors: Array, trained: Any) -> Array:
         r"""Return the variance of :math:`z^\top \theta_g` given the rows, over s².
 
         Parameters
         ----------
         z : (rows, d + 1).
         means, vectors, trained : of the group of each row.
-        apart : whether to leave out the effects that all groups have in common.
         """
         inside, scaled = trained >= 0, self.independent * z
         explained = np.zeros_like(z)  # of a group's independent part, by its rows
         explained[inside] = np.einsum("nij,nj->ni", self.shapes[trained[inside]], scaled[inside])
-        shared = self._rows(z, means, vectors, apart=apart) - self._rows(explained, means, vectors)
+        shared = self._rows(z, means, vectors) - self._rows(explained, means, vectors)
         return np.asarray(
             np.einsum("ni,ni->n", shared @ self.inverse, shared) + np.einsum("nj,nj->n", scaled, z - explained)
         )
 
-    def between(self, z: Array, means: Array, vectors: Array) -> Array:
-        r"""Return the variance of :math:`z^\top \theta_g` between groups, over s², before any row is seen."""
-        shared = self._rows(z, means, vectors, apart=True)
-        return np.asarray(np.einsum("ni,ni->n", shared, shared) + z**2 @ self.independent)
-
-    def _rows(self, z: Array, means: Array, vectors: Array, *, apart: bool = False) -> Array:
-        r"""Return :math:`z^\top B_g C^{1/2}` by row, with ``apart`` only of the effects that differ between groups."""
-        scale = self.scale.copy()
-        if apart:
-            for part in self.layout.common:
-                scale[part] = 0.0
-        return self.layout.rows(z, means, vectors) * scale
+    def _rows(self, z: Array, means: Array, vectors: Array) -> Array:
+        r"""Return :math:`z^\top B_g C^{1/2}` by row."""
+        return self.layout.rows(z, means, vectors) * self.scale

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from toporo.errors import DataError
 from toporo.types import Array
 
 
@@ -38,6 +39,11 @@ class GraphModes:
         pieces = np.linalg.svd(smooth, full_matrices=False)[0][:, : flat - 1]
         values = np.append(np.zeros(flat - 1), np.maximum(values[flat:], 0.0))
         return cls(values, np.column_stack([pieces, vectors[:, flat:]]))
+
+    def check(self) -> None:
+        """Raise unless there is an eigenvalue of at least 0 for each vector."""
+        if self.vectors.ndim != 2 or self.values.shape != self.vectors.shape[1:] or (self.values < 0).any():
+            raise DataError(f"its array 'modes.vectors' has shape {self.vectors.shape}, or modes.values are negative.")
 
     def shares(self, time: float) -> tuple[Array, Array]:
         """Return the variances of the modes of K, mean of its diagonal 1, and their logarithmic derivatives by t."""

@@ -36,7 +36,7 @@ SHOCKS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PanelFit:
     r"""Shocks by time step.
 
@@ -56,6 +56,17 @@ class PanelFit:
     fits: list[KrigedFit]
     columns: list[tuple[int, int]]
     outputs: int
+
+    def check(self) -> None:
+        """Raise unless every step has a fit, and an output there."""
+        steps = len(self.times)
+        if self.times.ndim != 1 or not steps or (np.diff(self.times) <= 0).any() or len(self.columns) != steps:
+            raise DataError("its time steps are not ascending, or of another number than its shocks.")
+        if not (0.0 < self.unit < math.inf and 0.0 <= self.carry < math.inf and self.outputs > 0):
+            raise DataError("its time unit, or the correlation of its shocks, is beyond what it may be.")
+        for fit, first in self.columns:
+            if not 0 <= fit < len(self.fits) or not 0 <= first <= self.fits[fit].factors.outputs - self.outputs:
+                raise DataError("its time steps have shocks that are not there.")
 
     @property
     def evidence(self) -> dict[str, float]:

@@ -25,7 +25,7 @@ from toporo.estimators import (
     TRORegressor,
 )
 from toporo.estimators.auto import TreesClassifier, TreesRegressor
-from toporo.estimators.held_out import FEWEST, refitted
+from toporo.estimators.intervals import FEWEST, refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
 from toporo.pool import LOCAL, Threads, open_pool
@@ -47,14 +47,14 @@ METHODS = {
 }
 #: What is fitted.
 MODELS = ("auto", "trees", "linear", "kriged", "mlp")
-#: Models by votes, boosted trees and kriged models, by task.
+#: Ensembles, boosted trees and kriged models, by task.
 AUTO: dict[str, Any] = {"classification": AutoClassifier, "regression": AutoRegressor}
 TREES: dict[str, Any] = {"classification": TreesClassifier, "regression": TreesRegressor}
 KRIGED: dict[str, Any] = {"classification": KrigedClassifier, "regression": KrigedRegressor}
 #: Settings that mean nothing to the other methods.
 TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
 #: Settings of a fit alone, which a fitted model does not keep: whom it tells what it tries, and where it goes on.
-OF_FIT = ("report", "resume")
+OF_FIT = ("resume",)
 
 
 def fit_table(
@@ -101,7 +101,7 @@ def fit_table(
         they are an error. Features that are missing are filled in.
     coordinates : where groups lie, for drawing the graph as a map: a table, or its path, with the columns group, lat
         and lon, or group, x and y. They are stored with the model and change nothing else.
-    model : ``"auto"``: several models, each with a vote by how it does in groups left out, and an effect of the group
+    model : ``"auto"``: several models, weighted by their errors in groups left out, and an effect of the group
         that follows the graph (:class:`toporo.AutoRegressor`, :class:`toporo.AutoClassifier`); ``"trees"``: boosted
         trees alone, which need no graph, as a control; ``"linear"`` (exact, and fast), ``"mlp"``, or ``"kriged"``:
         coefficients by group that follow the graph, as far as the rows say so (:class:`toporo.KrigedRegressor`,
@@ -121,7 +121,7 @@ def fit_table(
     settings : of the estimator: ``penalty`` and ``radius`` (see :class:`toporo.TRORegressor`; ``"auto"``, unless given,
         chooses the penalty among ten by leaving out regions of training groups; for fewer than four groups, or a
         network, it is 1), ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``, ``folds``,
-        ``budget``, … of votes, ``random_state`` of both; and of a linear model or a network ``method``: ``"tro"``
+        ``budget``, … of ensembles, ``random_state`` of both; and of a linear model or a network ``method``: ``"tro"``
         (unless given), ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control). These three
         may be None, as if not given.
 
@@ -235,7 +235,7 @@ def _check_names(method: str, model: Any) -> None:
 
 
 def _refits(model: Any, task: str, intervals: bool, groups: int) -> bool:
-    """Whether intervals take fits without some groups: votes, and kriged models of numbers, have them anyway."""
+    """Whether intervals take fits without some groups: ensembles, and kriged models of numbers, have them anyway."""
     own = model == "kriged" and task == "regression"
     if intervals and not own and groups < FEWEST:
         raise SettingError(
@@ -249,7 +249,7 @@ def _refits(model: Any, task: str, intervals: bool, groups: int) -> bool:
 
 
 def default_model(given: Iterable[str]) -> str:
-    """What is fitted unless a model is named: candidates with votes, or what takes the settings that are given.
+    """What is fitted unless a model is named: an ensemble, or what takes the settings that are given.
 
     >>> default_model([]), default_model(["random_state"]), default_model(["penalty"])
     ('auto', 'auto', 'linear')

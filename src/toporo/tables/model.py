@@ -23,13 +23,15 @@ from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, NoRowsError, Numbers, stream_frames
 from toporo.data.table import find_table, is_rereadable
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnsafeFileError, listed, warn
-from toporo.estimators.coefficients import CoefficientTable, KrigedPart
+from toporo.estimators.auto import AutoEstimator
+from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import GroupTable
-from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, why_none
 from toporo.estimators.inputs import Coefficients
-from toporo.estimators.kriged import GroupInputs
-from toporo.estimators.league import LeaguePart, LeagueTable
+from toporo.estimators.intervals import Intervals, check_level, why_none
+from toporo.estimators.kriged import KrigedEstimator
+from toporo.estimators.leaderboard import Leaderboard
 from toporo.estimators.packing import pack, unpack
+from toporo.estimators.places import GroupAwareEstimator, add_contexts, hops_to
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import Groups
 from toporo.machine import free_bytes, one_thread, room, used_bytes
@@ -60,7 +62,7 @@ CELLS, MOST_ROWS, FEWEST_ROWS = 1 << 22, 65_536, 256
 COPIES = 8
 #: Rows of a piece that are tallied at a time, whatever the portions.
 FOLD = 1 << 18
-#: What arrays of :class:`~toporo.estimators.held_out.HeldOut` are called in a model folder.
+#: Start of the names of the arrays of :class:`~toporo.estimators.intervals.Intervals` in a model folder.
 HELD_OUT = "held_out."
 
 
@@ -139,7 +141,7 @@ class TableModel:
     columns: tuple[ColumnInfo, ...]
     about: dict[str, Any]
     reach: Reach | None = None
-    held_out: HeldOut | None = None
+    held_out: Intervals | None = None
 
     def __repr__(self) -> str:
         kind = type(self.estimator).__name__
@@ -166,12 +168,12 @@ class TableModel:
     @property
     def kriged(self) -> bool:
         """Whether it has coefficients by group."""
-        return isinstance(self.estimator, KrigedPart)
+        return isinstance(self.estimator, KrigedEstimator)
 
     @property
     def by_group(self) -> bool:
         """Whether predictions depend on the group, so that it takes the group of every row to predict."""
-        return isinstance(self.estimator, KrigedPart | LeaguePart)
+        return isinstance(self.estimator, GroupAwareEstimator)
 
     @property
     def has_intervals(self) -> bool:
@@ -183,10 +185,10 @@ class TableModel:
         return self.kriged and self.task == "regression"
 
     @property
-    def _left_out(self) -> HeldOut | None:
-        """How far off it is in groups that it has not seen: votes know it themselves."""
-        own: HeldOut | None = getattr(self.estimator, "intervals_", None)
-        return own if isinstance(self.estimator, LeaguePart) else self.held_out
+    def _left_out(self) -> Intervals | None:
+        """Intervals by groups left out: an ensemble has them itself."""
+        own: Intervals | None = getattr(self.estimator, "intervals_", None)
+        return own if isinstance(self.estimator, AutoEstimator) else self.held_out
 
     def kind(self, name: str) -> str:
         """How a column of the training table was read."""
@@ -213,7 +215,7 @@ class TableModel:
     ) -> Iterator[Prediction]:
         """Predict a table a portion at a time, in bounded memory.
 
-        A kriged model and one by votes look at all rows of a group together, so they hold them all, unless a kriged one
+        A kriged model and an ensemble look at all rows of a group together, so they hold them all, unless a kriged one
         was fitted with ``context="row"``. Files that do not fit into memory they read twice.
 
         Parameters
@@ -267,7 +269,7 @@ class TableModel:
                 inputs = self._gathered(read())
                 self._warn_of(inputs)
         if inputs is not None:
-            asked["inputs"] = inputs
+            asked["context"] = inputs
         if parts is None:
             parts = ([each] for each in read())
         last: Prediction | None = None
@@ -315,15 +317,16 @@ class TableModel:
 
     def _gathered(self, several: Iterable[_Rows]) -> Any:
         """Of rows that cannot all be held, what the model needs to know of their groups."""
-        estimator, inputs = getattr(self.estimator, "model_", self.estimator), None
+        inputs = None
         for each in several:
             if len(each.frame):
-                inputs = estimator.gather(self.encoder.transform(each.frame).matrix, self._groups(each.frame), inputs)
+                matrix = self.encoder.transform(each.frame).matrix
+                inputs = add_contexts(inputs, self.estimator.group_context(matrix, self._groups(each.frame)))
         return inputs
 
     def _warn_of(self, inputs: Any) -> None:
         if self.kriged and inputs is not None:
-            getattr(self.estimator, "model_", self.estimator).warn_of(inputs)
+            self.estimator.warn_about(inputs)
 
     def knows(self, name: str, neighbors: Mapping[str, Iterable[str]] | None = None) -> bool:
         """Whether rows of a group can be predicted: models by group with a graph need to know where it is.
@@ -340,16 +343,16 @@ class TableModel:
         asked = {"interval": interval, "neighbors": neighbors}
         if neighbors is not None and not self.by_group:
             raise SettingError(
-                f"only a kriged model and one by votes take neighbors, and this is a {type(self.estimator).__name__}: "
+                f"only a kriged model and an ensemble take neighbors, and this is a {type(self.estimator).__name__}: "
                 "fit one with --model auto (model='auto') or kriged."
             )
         if interval is not None:
-            checked_level(interval)
+            check_level(interval)
             if not self.has_intervals:
                 costly = self.kriged or getattr(self.estimator, "net_", None) is not None
                 raise SettingError(f"the model has no intervals: {why_none(len(self.groups), costly=costly)}.")
             if not self._own_intervals and self._left_out is not None:
-                self._left_out.checked(interval)
+                self._left_out.require_level(interval)
         return {name: value for name, value in asked.items() if value is not None}
 
     def _takes_groups(self, interval: float | None) -> bool:
@@ -371,10 +374,10 @@ class TableModel:
         if level is not None and self._left_out is not None:
             distances = np.ones(len(output))
             if names:
-                distances = hops_of_rows(self.graph, self.groups, names, asked.get("neighbors"))
+                distances = hops_to(self.graph, self.groups, names, asked.get("neighbors"))
             if self.task == "regression":
                 with np.errstate(over="ignore"):
-                    half = self._left_out.half_widths(level, distances)
+                    half = self._left_out.threshold(level, distances)
                     ends = (output - half, output + half)
             else:
                 sets = self._left_out.sets(output, level, distances)
@@ -399,9 +402,9 @@ class TableModel:
     def _groups(self, frame: Frame) -> npt.NDArray[Any]:
         """The group of every row."""
         if self.group not in frame.columns:
-            votes = "A model by votes looks at all rows of a group together, and adds an effect of the group"
+            ensemble = "An ensemble looks at all rows of a group together, and adds an effect of the group"
             far = "Intervals are wider far from the graph's training groups"
-            why = "A kriged model has coefficients by group" if self.kriged else votes if self.by_group else far
+            why = "A kriged model has coefficients by group" if self.kriged else ensemble if self.by_group else far
             raise DataError(
                 f"{frame.where} lacks the column {self.group!r}. {why}, so it takes the group of every row it "
                 "predicts: add the column."
@@ -487,15 +490,15 @@ class TableModel:
         hops = hops_from(self.graph, self.groups, neighbors) if there else None
         return required(self.reach).of_rows(encoded.matrix[rows], names, hops)
 
-    def explain(self) -> GroupTable | CoefficientTable | LeagueTable:
+    def explain(self) -> GroupTable | CoefficientTable | Leaderboard:
         """Which training groups count how much, and why, and a linear model's coefficients, in ``coefficients``.
 
-        Of a kriged model the coefficients by group; of a model by votes the league of its candidates.
+        Of a kriged model the coefficients by group; of an ensemble the leaderboard of its candidates.
         """
         remarks = self.graph_in_words()
-        if isinstance(self.estimator, KrigedPart):
+        if isinstance(self.estimator, KrigedEstimator):
             return replace(self.estimator.explain(self.encoder.names), remarks=remarks)
-        if isinstance(self.estimator, LeaguePart):
+        if isinstance(self.estimator, AutoEstimator):
             return replace(self.estimator.explain(), remarks=remarks)
         table: GroupTable = self.estimator.explain()
         return replace(table, coefficients=self.coefficients, remarks=remarks)
@@ -514,7 +517,7 @@ class TableModel:
         kept = 100 * float(np.mean(list(stability.values()))) if stability else 100.0
         count = details.get("resamples", len(self.graph.bootstrap_edges))
         said = f"The graph was learned: its {edges} stay in {kept:.0f} % of {count} resamples of the rows, on average."
-        prior: Prior | None = self.estimator.prior_ or self._votes_prior()
+        prior: Prior | None = getattr(self.estimator, "prior_", None) or self._prior_of_candidates()
         if prior is None or prior.bootstrap_rms is None:
             return (said,)
         if not prior.fallback_reason:
@@ -524,9 +527,9 @@ class TableModel:
         reason = prior.fallback_reason
         return (said, f"Another sample would give another prior, so it is the same for all groups: {reason}.{keep}")
 
-    def _votes_prior(self) -> Prior | None:
-        """What candidates that weigh groups go by; None where they do not."""
-        if not isinstance(self.estimator, LeaguePart) or self.graph is None or not self.test_groups:
+    def _prior_of_candidates(self) -> Prior | None:
+        """Return the prior of candidates that weigh groups; None where there is none."""
+        if not isinstance(self.estimator, AutoEstimator) or self.graph is None or not self.test_groups:
             return None
         return learned_prior(self.graph, self.groups, self.test_groups)
 
@@ -617,7 +620,7 @@ class TableModel:
         calls, inputs = ((shared, part, reading) for part in parts), None
         with Progress("looking at groups", len(parts), False) as shown:
             for told in workers.map(gather_part, calls):
-                inputs = _joined(inputs, told)
+                inputs = inputs if told is None else add_contexts(inputs, told)
                 shown.step()
         self._warn_of(inputs)
         return parts, workers.share(inputs)
@@ -687,8 +690,10 @@ class TableModel:
         settings, arrays = dump_state(self.estimator)
         reach, rows = (None, {}) if self.reach is None else self.reach.to_state()
         arrays |= {f"{PREFIX}{name}": array for name, array in rows.items()}
+        held_out = None
         if self.held_out is not None:
-            arrays |= {f"{HELD_OUT}{name}": values for name, values in self.held_out.to_arrays().items()}
+            held_out, own = pack(self.held_out)
+            arrays |= {f"{HELD_OUT}{name}": values for name, values in own.items()}
         content = {
             "task": self.task,
             "target": self.target,
@@ -701,6 +706,7 @@ class TableModel:
             "graph": None if self.graph is None else json.loads(self.graph.to_json()),
             "about": self.about,
             "reach": reach,
+            "held_out": held_out,
         }
         write_folder(folder, content, arrays, overwrite=overwrite)
 
@@ -745,6 +751,7 @@ class StoredModel(msgspec.Struct):
     graph: dict[str, Any] | None
     about: dict[str, Any]
     reach: dict[str, Any] | None = None
+    held_out: dict[str, Any] | None = None
 
 
 def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
@@ -786,12 +793,12 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
         columns=tuple(stored.columns),
         about=stored.about,
         reach=None if stored.reach is None else Reach.from_state(stored.reach, rows, len(encoder.names)),
-        held_out=HeldOut.from_arrays(own) if own else None,
+        held_out=None if stored.held_out is None else unpack(Intervals, stored.held_out, own),
     )
 
 
 def learned_prior(graph: GroupGraph, train: Iterable[str], test: Iterable[str]) -> Prior | None:
-    """The prior by which candidates of votes weigh groups in a learned graph; None where it does not reach them.
+    """Return the prior by which candidates weigh groups in a learned graph; None where it does not reach them.
 
     Parameters
     ----------
@@ -897,15 +904,6 @@ def gather_part(model: TableModel, source: Any, reading: Mapping[str, Any]) -> A
     frames = _ahead(stream_frames(source, kinds, optional={model.group}.difference(model.encoder.kinds), **asked))
     with suppress(NoRowsError):
         return model._gathered(_Rows.of(frame, model, models, near, skipped) for frame in frames)
-
-
-def _joined(one: Any, other: Any) -> Any:
-    """What several parts say of groups, in the order of the parts."""
-    if one is None or other is None:
-        return other if one is None else one
-    if isinstance(one, GroupInputs):
-        return one.plus(other)
-    return {name: _joined(told, other[name]) for name, told in one.items()}
 
 
 def judge_part(model: TableModel, source: Any, unseen: bool, reading: Mapping[str, Any], inputs: Any = None) -> Tallied:

@@ -262,7 +262,7 @@ class _Ring:
         outcomes: dict[str, Outcome] = {name: self._said(model, rows)}
         if name == AUTO:
             each = model.predict_each(rows.new_x, groups=rows.new_ids)
-            outcomes |= {row.name: row.note for row in model.league_ if row.name not in {**each, **self.trials}}
+            outcomes |= {row.name: row.note for row in model.leaderboard_ if row.name not in {**each, **self.trials}}
             for candidate, values in each.items():
                 if candidate not in self.trials:
                     outcomes[candidate] = values if self.classes is None else self._of_all(values, model.classes_)

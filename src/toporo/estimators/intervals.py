@@ -1,19 +1,19 @@
-r"""How wide intervals must be to hold in groups that nobody has seen, from what a model said of groups left out of it.
+r"""Intervals and sets of classes for groups never trained on, from out-of-fold predictions.
 
-A row of a group that was left out has a *score*, of numbers :math:`|y - \hat y|`, of classes the log-odds
+A row of a held-out group has a *score*: of numbers :math:`|y - \hat y|`, of classes the log-odds
 :math:`\log(\max_k p_k / p_y)` of the likeliest class against the right one. An interval holds all targets, and a set
-all classes, whose score is at most :math:`t\,d^\gamma`, with d the hops from the row's group to the nearest one that
-was kept (1 without a graph). Two numbers are to be found:
+all classes, whose score is at most :math:`t\,d^\gamma`, with d the hops from the row's group to the nearest kept group
+(1 without a graph). Two numbers are estimated:
 
-- :math:`\gamma \geq 0`, by how much scores grow with distance. Groups differ, and those far away may be easy ones. So a
-  group is compared with itself: left out with a few others, it has kept neighbours; left out with its whole region, it
+- :math:`\gamma \geq 0`, the growth of scores with distance. Groups differ, and those far away may be easy ones, so a
+  group is compared with itself: held out with a few others, it has kept neighbours; held out with its whole region, it
   has none. Over all groups, the log of the mean score is regressed on the log of the distance within groups. Regions
   that are cut at random are milder than those that come to be predicted, so the slope counts as much as what was seen
-  on four tables, 0.2 ± 0.1, and where no group was left out at several distances that alone counts.
+  on four tables, 0.2 ± 0.1, and where no group was held out at several distances that alone counts.
 - t, the quantile of :math:`s / d^\gamma` over rows, each group counting the same. Coverage is to be of new groups, of
-  which few were seen: with the quantile at the share that is asked for, fewer rows than that would be inside. So the
-  share is raised until, mean over groups, that many rows of a group are below the quantile of all *other* groups. If
-  their largest score is not enough, it is stretched. This is near the guarantee of hierarchical conformal prediction
+  which few were seen: with the quantile at the nominal level, fewer rows than that would be inside. So the level is
+  raised until, mean over groups, that many rows of a group are below the quantile of all *other* groups. If their
+  largest score is not enough, it is stretched. This is near the guarantee of hierarchical conformal prediction
   (Lee, Barber & Willett, 2023) where groups differ, and does not pay for it where they are alike: with 14 groups, that
   is the quantile at 96 % in place of 90 %.
 """
@@ -34,7 +34,7 @@ from toporo.checks import number
 from toporo.choice.cross_fitting import Fold, Mask, OutOfFold, cross_fit, folds
 from toporo.choice.penalty import PriorMaker
 from toporo.errors import DataError, SettingError, TopoRoError, warn
-from toporo.estimators.coefficients import KrigedPart
+from toporo.estimators.places import GroupAwareEstimator, hops_to
 from toporo.estimators.rows import draw, some_of
 from toporo.groups import GroupIds
 from toporo.text import many
@@ -44,34 +44,34 @@ from toporo.types import Array, Name
 
 Codes = npt.NDArray[np.integer[Any]]
 
-#: Fewest groups that tell how far groups differ.
+#: Fewest groups that show how far groups differ.
 FEWEST = 3
-#: By how much scores grow with distance unless a table says otherwise: the power, and how far tables are from it.
+#: Growth of scores with distance unless a table shows another: the power, and its standard deviation between tables.
 GROWTH, APART = 0.2, 0.1
 #: Probabilities count at least as much, so that no score is infinite.
 LEAST_CHANCE = 1e-6
-#: Shares for which thresholds are kept, and in how many steps shares are raised.
+#: Levels for which thresholds are kept, and in how many steps levels are raised.
 LEVELS, STEPS = np.append(np.arange(1, 200) / 200, 0.999), 1000
 #: How far the largest score is stretched at most, and in how many steps.
 STRETCH, STRETCHES = 100.0, 400
-#: Parts that groups are left out in, near and far; and rows that models are fitted to again.
+#: Parts that groups are held out in, near and far; and rows that models are fitted to again.
 FOLDS, MOST_ROWS = 6, 30_000
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
-    """What a model leaves of groups that it has not seen.
+class Intervals:
+    """Thresholds of the scores of rows in groups never trained on.
 
     Attributes
     ----------
-    levels, thresholds : shares of rows, rising, and the score that so many stay below in a new group one hop away.
+    levels, thresholds : levels, rising, and the score below which so many rows of a new group are, one hop away.
     growth : the power of the distance that scores grow with.
-    groups : how many were left out.
+    groups : number of groups that were held out.
 
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(range(200), 25)
-    >>> left = HeldOut.of(np.abs(rng.normal(size=200)[groups] + rng.normal(size=5000)), groups)
-    >>> half = left.half_widths(0.9, [1.0, 4.0])  # the 95 % point of N(0, 2) is 2.3
+    >>> intervals = Intervals.of(np.abs(rng.normal(size=200)[groups] + rng.normal(size=5000)), groups)
+    >>> half = intervals.threshold(0.9, [1.0, 4.0])  # the 95 % point of N(0, 2) is 2.3
     >>> round(float(half[0]), 1), round(float(half[1] / half[0]), 2)
     (2.3, 1.32)
     """
@@ -83,28 +83,28 @@ class HeldOut:
 
     @classmethod
     def of(cls, scores: Any, codes: Any, distances: Any = None, folds: Any = None) -> Self:
-        """From rows whose group was left out when the model was fitted, some of them several times.
+        """Estimate thresholds from the scores of held-out rows, some of them held out several times.
 
         Parameters
         ----------
         scores : of the rows, at least 0: see :func:`scores_of`.
         codes : every row's group, as a number.
-        distances : from the row's group to the nearest one that was kept; infinite if there is no path.
-        folds : which fit it was, as a number; of rows that occur once, None will do.
+        distances : from the row's group to the nearest kept group, 1 unless given.
+        folds : number of the fold; of rows that occur once, None will do.
         """
         scores, codes = np.asarray(scores, dtype=np.float64), np.unique(codes, return_inverse=True)[1]
         if not np.isfinite(scores).all() or (scores < 0).any():
-            raise DataError("scores of rows left out hold what is negative or not finite: expected at least 0.")
+            raise DataError("scores of held-out rows are negative or not finite: expected at least 0.")
         count = int(codes.max(initial=-1)) + 1
         if count < FEWEST:
-            raise DataError(f"{count} group(s) left out: expected at least {FEWEST}, to tell how far groups differ.")
-        away = np.ones(len(scores)) if distances is None else _steps(distances)
+            raise DataError(f"{count} group(s) held out: expected at least {FEWEST}, to tell how far groups differ.")
+        away = np.ones(len(scores)) if distances is None else np.maximum(np.asarray(distances, dtype=np.float64), 1.0)
         growth = _growth(scores, codes, away, np.zeros(len(codes), np.intp) if folds is None else np.asarray(folds))
         return cls(LEVELS, _thresholds(scores / away**growth, codes, count), growth, count)
 
     @classmethod
     def of_folds(cls, scores: OutOfFold, ids: GroupIds, graph: GroupGraph | None) -> Self:
-        """From the scores of rows that were held out; distances are hops over the graph.
+        """Estimate thresholds from out-of-fold scores; distances are hops over the graph.
 
         Parameters
         ----------
@@ -115,48 +115,36 @@ class HeldOut:
         away = []
         for fold in scores.folds:
             kept = ids.groups.decode(np.unique(ids.codes[fold.kept]))
-            away.append(hops_of_rows(graph, kept, ids.groups)[ids.codes[fold.held_out]])
+            away.append(hops_to(graph, kept, ids.groups)[ids.codes[fold.held_out]])
         return cls.of(np.concatenate(scores.values), ids.codes[scores.rows], np.concatenate(away), scores.fold_of_row)
 
-    def __repr__(self) -> str:
-        return f"HeldOut({self.groups} groups, growth {self.growth:.2g})"
-
-    def checked(self, level: Any) -> float:
-        """Return the level if there is a threshold for it; a higher one than the rows left out can tell is an error.
+    def require_level(self, level: Any) -> float:
+        """Return the level if there is a threshold for it; raise otherwise.
 
         Parameters
         ----------
         level : the share of rows that is to be inside.
         """
-        if checked_level(level) > self.levels[-1]:
+        if check_level(level) > self.levels[-1]:
             raise SettingError(
-                f"interval is {level}: rows of groups left out tell thresholds up to {self.levels[-1]:g}, not beyond. "
-                f"Ask for {self.levels[-1]:g} or less."
+                f"interval is {level}: held-out groups show thresholds up to {self.levels[-1]:g}, not beyond. Ask for "
+                f"{self.levels[-1]:g} or less."
             )
         return float(level)
 
     def threshold(self, level: float, distances: Any) -> Array:
-        """The largest score inside, row by row.
+        """Return the largest score inside by row: of numbers, half the width of their intervals.
 
         Parameters
         ----------
         level : the share of rows that is to be inside, above 0 and at most the last of ``levels``, 0.999.
-        distances : from each row's group to the nearest training group, finite (:func:`hops_to`); at least 1 counts.
+        distances : from each row's group to the nearest training group (:func:`hops_to`); at least 1 counts.
         """
-        score = np.interp(self.checked(level), self.levels, self.thresholds)
+        score = np.interp(self.require_level(level), self.levels, self.thresholds)
         return np.asarray(score * np.maximum(np.asarray(distances, dtype=np.float64), 1.0) ** self.growth)
 
-    def half_widths(self, level: float, distances: Any) -> Array:
-        """Half of the width of intervals of numbers.
-
-        Parameters
-        ----------
-        level, distances : see :meth:`threshold`.
-        """
-        return self.threshold(level, distances)
-
     def sets(self, chances: Array, level: float, distances: Any) -> npt.NDArray[np.bool_]:
-        """Which classes are in the set, (rows, classes): the likeliest always is.
+        """Return which classes are in the set, (rows, classes): the likeliest always is.
 
         Parameters
         ----------
@@ -166,70 +154,34 @@ class HeldOut:
         inside = _behind(chances) <= self.threshold(level, distances)[:, None]
         return np.asarray(inside | (chances == chances.max(axis=1, keepdims=True)))
 
-    def to_arrays(self) -> dict[str, Array]:
-        """As plain arrays."""
-        return {
-            "levels": self.levels,
-            "thresholds": self.thresholds,
-            "about": np.array([self.growth, self.groups], dtype=np.float64),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_arrays`.
-
-        Parameters
-        ----------
-        arrays : by name.
-        """
-        shapes = {name: np.shape(values) for name, values in arrays.items()}
-        size = shapes.get("levels", (0,))[0] if shapes.get("levels") else 0
-        if shapes != {"levels": (size,), "thresholds": (size,), "about": (2,)} or size < 2:
-            raise DataError(f"its intervals have arrays of the shapes {shapes}: expected levels, thresholds and about.")
-        levels, thresholds, about = (
-            np.asarray(arrays[name], dtype=np.float64) for name in ("levels", "thresholds", "about")
-        )
-        growth, groups = about.tolist()
-        if not (math.isfinite(growth) and math.isfinite(groups) and groups == int(groups)):
-            raise DataError("its intervals hold numbers that cannot be.")
-        made = cls(levels, thresholds, growth, int(groups))
-        made.check()
-        return made
-
     def check(self) -> None:
         """Raise unless intervals widen with their level."""
         levels, thresholds = self.levels, self.thresholds
         if levels.ndim != 1 or levels.shape != thresholds.shape or len(levels) < 2:
             raise DataError(f"its intervals have {levels.shape} levels and {thresholds.shape} thresholds.")
-        if not (
-            np.isfinite([*levels, *thresholds]).all()
-            and ((levels > 0) & (levels < 1)).all()
-            and (np.diff(levels) > 0).all()
-            and (np.diff(thresholds) >= 0).all()
-            and thresholds[0] >= 0
-            and 0 <= self.growth < math.inf
-            and self.groups >= FEWEST
-        ):
+        rising = (np.diff(levels) > 0).all() and (np.diff(thresholds) >= 0).all() and thresholds[0] >= 0
+        inside = levels[0] > 0 and levels[-1] < 1 and 0 <= self.growth < math.inf and self.groups >= FEWEST
+        if not (rising and inside):
             raise DataError("its intervals do not widen with their level, or hold numbers that cannot be.")
 
 
-def checked_level(interval: Any) -> float:
-    """The share that an interval is to hold, if it is one."""
+def check_level(interval: Any) -> float:
+    """Return the level of an interval if it is one."""
     return number(interval, "interval", "a share between 0 and 1, such as 0.9", above=0.0, below=1.0)
 
 
-def scores_of(target: npt.NDArray[Any], said: Array, classes: npt.NDArray[Any] | None) -> Array:
-    """How far off numbers are, or by what log-odds the right class is behind the likeliest.
+def scores_of(target: npt.NDArray[Any], predictions: Array, classes: npt.NDArray[Any] | None) -> Array:
+    """Return absolute errors of numbers, or log-odds of the likeliest class against the right one.
 
     Parameters
     ----------
     target : numbers, or classes.
-    said : numbers, or probabilities of the classes, (rows, classes).
+    predictions : numbers, or probabilities of the classes, (rows, classes).
     classes : sorted; None of numbers.
     """
     if classes is None:
-        return np.asarray(np.abs(np.asarray(target, dtype=np.float64) - said))
-    return _behind(said)[np.arange(len(target)), np.searchsorted(classes, target)]
+        return np.asarray(np.abs(np.asarray(target, dtype=np.float64) - predictions))
+    return _behind(predictions)[np.arange(len(target)), np.searchsorted(classes, target)]
 
 
 def _behind(chances: Array) -> Array:
@@ -237,74 +189,22 @@ def _behind(chances: Array) -> Array:
     return np.asarray(logs.max(axis=1, keepdims=True) - logs)
 
 
-def hops_to(
-    graph: GroupGraph | None,
-    known: Iterable[Name],
-    names: Iterable[Name],
-    neighbors: Mapping[Name, Iterable[Name]] | None = None,
-) -> dict[Name, float]:
-    """How far groups are from the nearest of some others: 1 without a graph; where no path is known, the most and one.
-
-    Parameters
-    ----------
-    graph : over the groups, perhaps not all.
-    known : the groups that a model was fitted to.
-    names : the groups in question.
-    neighbors : of groups that are not in the graph, those there that they are next to.
-    """
-    if graph is None:
-        return dict.fromkeys(names, 1.0)
-    away = dict(graph.hops(list(known)))
-    for name, others in (neighbors or {}).items():
-        away[name] = 1.0 + min((away[other] for other in others if other in away), default=math.inf)
-    beyond = 1.0 + max(hops for hops in away.values() if math.isfinite(hops))
-    return {name: min(away.get(name, beyond), beyond) for name in names}
-
-
-def hops_of_rows(
-    graph: GroupGraph | None,
-    known: Iterable[Name],
-    names: Iterable[Name],
-    neighbors: Mapping[Name, Iterable[Name]] | None = None,
-) -> Array:
-    """The same, row by row.
-
-    Parameters
-    ----------
-    graph, known, neighbors : see :func:`hops_to`.
-    names : every row's group.
-    """
-    of_rows = list(names)
-    near = hops_to(graph, known, dict.fromkeys(of_rows), neighbors)
-    return np.array([near[name] for name in of_rows])
-
-
 def why_none(groups: int, *, costly: bool) -> str:
-    """Why a model has no intervals, and what to do.
+    """Explain why a model has no intervals, and what to do.
 
     Parameters
     ----------
-    groups : how many it was fitted to.
-    costly : whether it takes long to fit.
+    groups : number of groups that it was fitted to.
+    costly : it takes long to fit.
     """
     if groups < FEWEST:
         return (
-            f"it was fitted to {many(groups, 'group')}, and from fewer than {FEWEST} nobody can tell how far off it is "
-            "in others. Fit it to more groups"
+            f"it was fitted to {many(groups, 'group')}, and fewer than {FEWEST} do not show how far off it is in "
+            "others. Fit it to more groups"
         )
     if costly:
-        return (
-            "it takes up to twelve more fits to tell how far off it is in groups that it has not seen. Fit it with "
-            "--set intervals=true (intervals=True)"
-        )
-    return "it was saved before toporo had them, or could not be fitted without some of its groups. Fit it again"
-
-
-def _steps(distances: Any) -> Array:
-    """Distances of at least 1; where there is no path, one more than the farthest."""
-    away = np.maximum(np.asarray(distances, dtype=np.float64), 1.0)
-    there = np.isfinite(away)
-    return np.where(there, away, away[there].max(initial=1.0) + 1.0)
+        return "they take up to twelve more fits. Fit it with --set intervals=true (intervals=True)"
+    return "it could not be fitted without some of its groups. Fit it again"
 
 
 # ---------------------------------------------------------------- fits without some groups
@@ -319,10 +219,10 @@ def refitted(
     *,
     graph: GroupGraph | None = None,
     test_groups: Iterable[Name] = (),
-) -> HeldOut | None:
-    """What fits like a fitted model's, without some groups at a time, leave of these; None where nobody can tell.
+) -> Intervals | None:
+    """Estimate intervals of a fitted model by fits without some groups at a time; None where that cannot be done.
 
-    Groups are left out in six parts drawn at random and, with a graph, in up to six more: as far from the kept groups
+    Groups are held out in six parts drawn at random and, with a graph, in up to six more: as far from the kept groups
     as the test groups are, or connected regions of all sizes.
 
     Parameters
@@ -354,7 +254,7 @@ def refitted(
         count = f"{len(failed) or 'all'} of {len(masks)}"
         warn(f"the model has no intervals: {count} fits without some groups failed. {why}")
         return None
-    return HeldOut.of_folds(found, ids, graph)
+    return Intervals.of_folds(found, ids, graph)
 
 
 def _folds(graph: GroupGraph | None, ids: GroupIds, test_groups: list[Name]) -> tuple[Mask, ...]:
@@ -383,7 +283,7 @@ def _predict_without(
         left = PriorMaker(settings["prior"], None, False).fold(list(known.groups), ())
         fewer.set_params(prior="uniform" if left is None else left)
     fewer.fit(x[kept], y[kept], groups=known, sample_weight=None if weights is None else weights[kept])
-    named = {"groups": new} if isinstance(fewer, KrigedPart) else {}
+    named = {"groups": new} if isinstance(fewer, GroupAwareEstimator) else {}
     if not is_classifier(model):
         return np.asarray(fewer.predict(x[out], **named))
     chances = np.zeros((len(out), len(model.classes_)))
@@ -395,7 +295,7 @@ def _predict_without(
 
 
 def _growth(scores: Array, codes: Codes, away: Array, folds: Codes) -> float:
-    """The power of the distance, from groups that were left out at several distances."""
+    """Return the power of the distance, from groups that were held out at several distances."""
     _, places, at = np.unique(np.stack([codes, folds]), axis=1, return_index=True, return_inverse=True)
     at = at.reshape(-1)
     if not scores.max() > 0:
@@ -420,7 +320,7 @@ def _growth(scores: Array, codes: Codes, away: Array, folds: Codes) -> float:
 
 
 def _thresholds(scores: Array, codes: Codes, count: int) -> Array:
-    """The score below which each of :data:`LEVELS` is in a new group, each group counting the same."""
+    """Return the score below which each of :data:`LEVELS` is in a new group, each group counting the same."""
     order = np.lexsort((scores, codes))
     by_group = np.split(scores[order], np.cumsum(np.bincount(codes))[:-1])
     ranked = np.argsort(scores, kind="stable")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 from toporo.errors import DataError, SettingError, TopoRoWarning
-from toporo.estimators import AutoClassifier, AutoRegressor, GroupDRORegressor, TROClassifier, TRORegressor
-from toporo.estimators.held_out import GROWTH, HeldOut, hops_to, refitted, scores_of
+from toporo.estimators import AutoClassifier, AutoRegressor, TROClassifier, TRORegressor
+from toporo.estimators.intervals import GROWTH, LEVELS, Intervals, refitted, scores_of
+from toporo.estimators.packing import pack, unpack
+from toporo.estimators.places import hops_to
 from toporo.groups import Groups
 from toporo.topology import GroupGraph
 
@@ -40,7 +43,7 @@ def test_coverage_of_a_new_group_is_nearly_what_was_asked_for(groups: int, apart
     for _ in range(120):
         scores, codes, said = drawn(rng, groups, apart)
         new = np.abs(apart * rng.normal(size=(300, 1)) + rng.normal(size=(300, 20)) - said)
-        half = HeldOut.of(scores, codes).half_widths(0.9, [1.0])[0]
+        half = Intervals.of(scores, codes).threshold(0.9, [1.0])[0]
         covered.append(float((new <= half).mean()))
         plainly.append(float((new <= np.quantile(scores, 0.9)).mean()))
     assert 0.86 < np.mean(covered) < 0.935
@@ -51,31 +54,24 @@ def test_coverage_of_a_new_group_is_nearly_what_was_asked_for(groups: int, apart
 
 def test_alike_groups_do_not_pay_for_being_few() -> None:
     rng = np.random.default_rng(0)
-    halves = [HeldOut.of(*exchangeable(rng, 8, 0.0)).half_widths(0.9, [1.0])[0] for _ in range(60)]
+    halves = [Intervals.of(*exchangeable(rng, 8, 0.0)).threshold(0.9, [1.0])[0] for _ in range(60)]
     assert np.mean(halves) == pytest.approx(1.645, rel=0.06)
-
-
-def test_every_group_counts_the_same() -> None:
-    """One large group that is easy does not make intervals narrow."""
-    codes = np.concatenate([np.repeat(range(20), 10), np.full(5000, 20)])
-    scores = np.where(codes == 20, 0.1, np.tile([0.5, 1.0], 2600))
-    assert HeldOut.of(scores, codes).half_widths(0.9, [1.0])[0] == 1.0
 
 
 def test_a_higher_level_is_never_narrower_and_may_be_beyond_all_scores() -> None:
     scores, codes = exchangeable(np.random.default_rng(1), 5, 3.0)
-    held_out = HeldOut.of(scores, codes)
-    halves = [held_out.half_widths(level, [1.0])[0] for level in (0.001, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999)]
+    held_out = Intervals.of(scores, codes)
+    halves = [held_out.threshold(level, [1.0])[0] for level in (0.001, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999)]
     assert halves == sorted(halves)
     assert scores.max() < halves[-1] < 100.0
 
 
-def grown(power: float, groups: int = 60) -> HeldOut:
+def grown(power: float, groups: int = 60) -> Intervals:
     """From groups that were left out at one hop and at four."""
     rng = np.random.default_rng(0)
     codes, far = np.tile(np.repeat(np.arange(groups), 20), 2), np.repeat([1.0, 4.0], 20 * groups)
     size = rng.gamma(4.0, size=groups)[codes] * far**power
-    return HeldOut.of(np.abs(size * rng.normal(size=len(codes))), codes, far, (far > 1).astype(int))
+    return Intervals.of(np.abs(size * rng.normal(size=len(codes))), codes, far, (far > 1).astype(int))
 
 
 def test_intervals_grow_with_distance_as_much_as_groups_say() -> None:
@@ -83,7 +79,7 @@ def test_intervals_grow_with_distance_as_much_as_groups_say() -> None:
     assert grown(0.5).growth == pytest.approx(0.35, abs=0.04)
     assert grown(0.0).growth == pytest.approx(0.1, abs=0.04)
     assert grown(-2.0).growth == 0.0
-    halves = grown(0.5).half_widths(0.9, [0.0, 1.0, 2.0, 4.0, 40.0])
+    halves = grown(0.5).threshold(0.9, [0.0, 1.0, 2.0, 4.0, 40.0])
     assert halves[0] == halves[1]
     assert (np.diff(halves[1:]) > 0).all()
 
@@ -93,21 +89,14 @@ def test_a_group_is_compared_with_itself() -> None:
     rng = np.random.default_rng(0)
     codes = np.repeat(np.arange(20), 30)
     far, size = np.where(codes < 10, 1.0, 4.0), np.where(codes < 10, 3.0, 1.0)
-    assert HeldOut.of(np.abs(size * rng.normal(size=600)), codes, far).growth == GROWTH
-
-
-def test_a_distance_without_a_path_counts_as_one_more_than_the_farthest() -> None:
-    scores, codes = exchangeable(np.random.default_rng(0), 9, 1.0)
-    far = np.where(codes == 0, np.inf, 3.0)
-    alike = HeldOut.of(scores, codes, np.where(codes == 0, 4.0, 3.0))
-    assert np.array_equal(HeldOut.of(scores, codes, far).thresholds, alike.thresholds)
+    assert Intervals.of(np.abs(size * rng.normal(size=600)), codes, far).growth == GROWTH
 
 
 def test_hops_to_groups() -> None:
     graph = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("x", "y")])
-    assert hops_to(None, ["a"], ["a", "q"]) == {"a": 1.0, "q": 1.0}
+    assert hops_to(None, ["a"], ["a", "q"]).tolist() == [1.0, 1.0]
     near = hops_to(graph, ["a"], ["a", "c", "x", "q", "sea"], {"sea": ["b", "x"]})
-    assert near == {"a": 0.0, "c": 2.0, "x": 3.0, "q": 3.0, "sea": 2.0}
+    assert near.tolist() == [0.0, 2.0, 3.0, 3.0, 2.0]
 
 
 # ---------------------------------------------------------------- sets
@@ -125,7 +114,7 @@ def test_sets_hold_the_right_class_as_often_as_asked() -> None:
         return right, chances / chances.sum(axis=1, keepdims=True), codes
 
     right, chances, codes = rows(40)
-    held_out = HeldOut.of(scores_of(right, chances, np.arange(3)), codes)
+    held_out = Intervals.of(scores_of(right, chances, np.arange(3)), codes)
     right, chances, codes = rows(200)
     sizes = []
     for level in (0.7, 0.8, 0.9):
@@ -136,13 +125,6 @@ def test_sets_hold_the_right_class_as_often_as_asked() -> None:
     assert sizes == sorted(sizes)
     farther = held_out.sets(chances, 0.7, np.full(len(right), 9.0))
     assert farther.sum() > held_out.sets(chances, 0.7, np.ones(len(right))).sum()
-
-
-def test_a_sure_model_has_sets_of_one() -> None:
-    chances = np.tile([0.9, 0.1], (60, 1))
-    held_out = HeldOut.of(scores_of(np.zeros(60, int), chances, np.arange(2)), np.repeat(range(6), 10))
-    assert held_out.sets(chances, 0.9, np.ones(60)).tolist() == [[True, False]] * 60
-    assert held_out.growth == GROWTH
 
 
 # ---------------------------------------------------------------- fits without some groups
@@ -164,7 +146,7 @@ def test_linear_models_are_fitted_without_groups(settings: dict[str, Any]) -> No
     assert held_out is not None
     assert held_out.groups == 10
     left = np.abs(y - model.predict(x))
-    assert held_out.half_widths(0.9, [1.0])[0] > np.quantile(left, 0.9)
+    assert held_out.threshold(0.9, [1.0])[0] > np.quantile(left, 0.9)
 
 
 def test_test_groups_say_how_far_to_leave_groups_out() -> None:
@@ -176,19 +158,6 @@ def test_test_groups_say_how_far_to_leave_groups_out() -> None:
     assert near is not None
     assert far is not None
     assert not np.array_equal(near.thresholds, far.thresholds)
-
-
-def test_the_order_of_rows_does_not_matter() -> None:
-    x, y, ids = shifted()
-    order = np.random.default_rng(0).permutation(len(y))
-    moved = Groups.of([ids.groups.names[code] for code in ids.codes[order]])
-    one, two = (
-        refitted(GroupDRORegressor().fit(rows, target, groups=names), rows, target, names)
-        for rows, target, names in ((x, y, ids), (x[order], y[order], moved))
-    )
-    assert one is not None
-    assert two is not None
-    assert two.thresholds == pytest.approx(one.thresholds, rel=1e-6)
 
 
 def test_two_groups_have_no_intervals_and_a_class_of_one_group_is_no_obstacle() -> None:
@@ -208,18 +177,6 @@ def test_two_groups_have_no_intervals_and_a_class_of_one_group_is_no_obstacle() 
     held_out = refitted(model, x, only, ids)
     assert held_out is not None
     assert held_out.groups < 10
-
-
-def test_of_many_rows_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y, ids = shifted()
-    model = TRORegressor(graph=CHAIN).fit(x, y, groups=ids)
-    everything = refitted(model, x, y, ids, graph=CHAIN)
-    monkeypatch.setattr("toporo.estimators.held_out.MOST_ROWS", 250)
-    some = refitted(model, x, y, ids, np.ones(len(y)), graph=CHAIN)
-    assert everything is not None
-    assert some is not None
-    assert some.groups == 10
-    assert some.half_widths(0.9, [1.0]) == pytest.approx(everything.half_widths(0.9, [1.0]), rel=0.2)
 
 
 class CannotBeRefitted(TRORegressor):
@@ -268,58 +225,44 @@ def test_auto_has_sets_of_classes() -> None:
 # ---------------------------------------------------------------- plain arrays
 
 
-def test_it_comes_back_from_arrays() -> None:
-    held_out = HeldOut.of(*exchangeable(np.random.default_rng(0), 12, 1.0))
-    again = HeldOut.from_arrays(held_out.to_arrays())
-    assert {name: values.tobytes() for name, values in again.to_arrays().items()} == {
-        name: values.tobytes() for name, values in held_out.to_arrays().items()
-    }
-
-
-DAMAGE: dict[str, Any] = {
-    "no levels": lambda arrays: arrays.pop("levels"),
-    "another array": lambda arrays: arrays.update(other=np.ones(2)),
-    "fewer thresholds": lambda arrays: arrays.update(thresholds=np.ones(3)),
-    "levels that fall": lambda arrays: arrays.update(levels=arrays["levels"][::-1]),
-    "a level of 1": lambda arrays: arrays["levels"].__setitem__(-1, 1.0),
-    "thresholds that fall": lambda arrays: arrays.update(thresholds=arrays["thresholds"][::-1]),
-    "a negative threshold": lambda arrays: arrays["thresholds"].__setitem__(0, -1.0),
-    "a threshold that is no number": lambda arrays: arrays["thresholds"].__setitem__(-1, math.nan),
-    "a number in place of levels": lambda arrays: arrays.update(levels=np.array(0.5)),
-    "shrinking": lambda arrays: arrays.update(about=np.array([-0.1, 5.0])),
-    "two groups": lambda arrays: arrays.update(about=np.array([0.1, 2.0])),
-    "half a group": lambda arrays: arrays.update(about=np.array([0.1, 4.5])),
+DAMAGE: dict[str, dict[str, Any]] = {
+    "fewer thresholds": {"thresholds": np.ones(3)},
+    "levels that fall": {"levels": LEVELS[::-1]},
+    "a level of 1": {"levels": np.append(LEVELS[:-1], 1.0)},
+    "thresholds that fall": {"thresholds": np.linspace(1.0, 0.0, len(LEVELS))},
+    "a negative threshold": {"thresholds": np.linspace(-1.0, 0.0, len(LEVELS))},
+    "a number in place of levels": {"levels": np.array(0.5)},
+    "shrinking": {"growth": -0.1},
+    "two groups": {"groups": 2},
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_arrays_are_refused(damage: str) -> None:
-    arrays = {
-        name: values.copy()
-        for name, values in HeldOut.of(*exchangeable(np.random.default_rng(0), 12, 1.0)).to_arrays().items()
-    }
-    DAMAGE[damage](arrays)
+def test_damaged_intervals_are_refused(damage: str) -> None:
+    intervals = Intervals.of(*exchangeable(np.random.default_rng(0), 12, 1.0))
+    content, arrays = pack(intervals)
+    assert unpack(Intervals, content, arrays).threshold(0.9, [2.0]) == intervals.threshold(0.9, [2.0])
     with pytest.raises(DataError, match="its intervals"):
-        HeldOut.from_arrays(arrays)
+        replace(intervals, **DAMAGE[damage]).check()
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 90, math.nan, "wide", True])
 def test_a_level_is_a_share(level: Any) -> None:
-    held_out = HeldOut.of(*exchangeable(np.random.default_rng(0), 12, 1.0))
+    held_out = Intervals.of(*exchangeable(np.random.default_rng(0), 12, 1.0))
     with pytest.raises(SettingError, match=r"interval is .* expected a share between 0 and 1, such as 0\.9"):
-        held_out.half_widths(level, [1.0])
+        held_out.threshold(level, [1.0])
 
 
 def test_a_level_beyond_what_rows_left_out_tell_is_an_error() -> None:
     """Intervals of 99.99 % used to be those of 99.9 %."""
-    held_out = HeldOut.of(*exchangeable(np.random.default_rng(0), 12, 1.0))
+    held_out = Intervals.of(*exchangeable(np.random.default_rng(0), 12, 1.0))
     with pytest.raises(SettingError, match=r"interval is 0\.9999: .* up to 0\.999"):
-        held_out.half_widths(0.9999, [1.0])
+        held_out.threshold(0.9999, [1.0])
 
 
 def test_bad_scores_are_refused() -> None:
-    with pytest.raises(DataError, match=r"2 group\(s\) left out: expected at least 3"):
-        HeldOut.of(np.ones(4), [0, 0, 1, 1])
+    with pytest.raises(DataError, match=r"2 group\(s\) held out: expected at least 3"):
+        Intervals.of(np.ones(4), [0, 0, 1, 1])
     for wrong in (-1.0, math.inf, math.nan):
         with pytest.raises(DataError, match="negative or not finite"):
-            HeldOut.of([1.0, 1.0, wrong], [0, 1, 2])
+            Intervals.of([1.0, 1.0, wrong], [0, 1, 2])
