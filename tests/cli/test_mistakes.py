@@ -54,7 +54,6 @@ def folder(tmp_path: Path) -> Path:
         ("doctor sales.csv --group state --target revenue", 1, "unknown column 'revenue'"),
         ("doctor sales.csv --group state --test-groups @empty.txt", 2, "empty.txt holds no names"),
         ("doctor sales.csv --group state --graph empty.txt", 1, "empty.txt holds no edges"),
-        ("report model --against model", 2, "with --against, give a table in a file"),
         ("report model sales.csv --out sales.csv", 1, "--out sales.csv is the table itself"),
         ("reproduce pacs --data . --set size=4", 1, "expected a whole number of at least 8"),
         ("reproduce dg15 --methods erm,tro", 1, "unknown method 'tro'"),
