@@ -76,7 +76,7 @@ def test_cells_beyond_the_first_rows_decide_too(late: str, monkeypatch: pytest.M
     rows = {"n": [*map(str, range(99)), late], "e": [""] * 99 + [late], "d": ["2020-01-01"] * 99 + [late]}
     read = read_frame(csv_of(rows_as_csv(rows)))
     expected = {"q": ["text", "text", "text"], "": ["number", "number", "date"], "2020-01-01": ["text", "date", "date"]}
-    assert [read[name].kind for name in "ned"] == expected[late]
+    assert [read[name].kind for name in ("n", "e", "d")] == expected[late]
     assert read.text("n").tolist() == [*map(str, range(99)), late or None]
 
 
