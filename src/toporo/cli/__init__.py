@@ -37,7 +37,7 @@ OWN = {
     "fit": "Fit a model that must hold in groups nobody has seen.",
     "predict": "Predict every row of a table, a portion at a time: files may be larger than memory.",
     "evaluate": "Judge a model by group, the worst first, and by how far a group is from those trained on.",
-    "explain": "Show what a model is made of: candidates by vote, groups by weight.",
+    "explain": "Show what a model is made of: candidates and groups by weight.",
     "report": "Write one page about a model: its groups, weights and losses.",
     "topology": "Learn from a table which groups are related.",
     "reproduce": "Run one of the paper's tables: every method, honest controls, the paper's figures beside.",
