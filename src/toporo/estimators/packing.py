@@ -151,7 +151,7 @@ class _Reader:
     def read(self, hint: Any, content: Any, where: str) -> Any:
         if get_origin(hint) in (Union, UnionType):
             inner = _class(hint)
-            if content is None:
+            if content is None and NoneType in get_args(hint):
                 return None
             return self._instance(inner, content, where) if inner is hint else self.read(inner, content, where)
         if hint is Any:
