@@ -84,7 +84,7 @@ def test_public_face_is_pinned() -> None:
     assert set(toporo.__all__) == {
         "AutoClassifier", "AutoRegressor",
         "GraphHopSplit", "GroupDROClassifier", "GroupDRORegressor", "GroupGraph", "GroupIds", "GroupedData", "Groups",
-        "Kriged", "KrigedClassifier", "KrigedRegressor", "LeaveRegionOut", "Prior",
+        "Kriged", "KrigedClassifier", "KrigedRegressor", "LeaveRegionOut", "Net", "Prior", "Radius",
         "RobustClassifier", "RobustRegressor", "TROClassifier", "TRORegressor", "TopoRoError",
         "TopoRoWarning", "__version__", "as_graph", "choice", "compare_models", "data", "diffusion_emd", "doctor",
         "estimators", "fit_table", "group_batches", "learn_topology",

@@ -23,6 +23,8 @@ from .estimators import GroupDRORegressor as GroupDRORegressor
 from .estimators import Kriged as Kriged
 from .estimators import KrigedClassifier as KrigedClassifier
 from .estimators import KrigedRegressor as KrigedRegressor
+from .estimators import Net as Net
+from .estimators import Radius as Radius
 from .estimators import RobustClassifier as RobustClassifier
 from .estimators import RobustRegressor as RobustRegressor
 from .estimators import TROClassifier as TROClassifier

@@ -21,13 +21,14 @@ from toporo.estimators import (
     Kriged,
     KrigedClassifier,
     KrigedRegressor,
+    Net,
     RobustClassifier,
     RobustRegressor,
     TROClassifier,
     TRORegressor,
 )
 
-QUICK = {"model": "mlp", "hidden": (16,), "epochs": 8, "learning_rate": 0.1}
+QUICK = {"model": Net((16,), epochs=8, learning_rate=0.1)}
 ESTIMATORS = [
     TROClassifier(),
     TRORegressor(),
@@ -72,4 +73,4 @@ def test_scikit_learns_checks_of_auto(estimator: Any, check: Any) -> None:
 
 
 def test_every_public_estimator_is_checked() -> None:
-    assert {type(each).__name__ for each in [*ESTIMATORS, *AUTO]} == set(estimators.__all__)
+    assert {type(each).__name__ for each in [*ESTIMATORS, *AUTO]} == set(estimators.__all__) - {"Net", "Radius"}

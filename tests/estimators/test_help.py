@@ -1,9 +1,8 @@
-"""``help()`` of a public class teaches: every parameter with its meaning and default."""
+"""``help()`` of a public class teaches: every parameter with its meaning."""
 
 from __future__ import annotations
 
 import inspect
-import pydoc
 import re
 from typing import Any
 
@@ -14,20 +13,11 @@ import toporo as tr
 ESTIMATORS = (tr.TROClassifier, tr.TRORegressor, tr.GroupDROClassifier, tr.GroupDRORegressor)
 
 
-@pytest.mark.parametrize("kind", [*ESTIMATORS, tr.GraphHopSplit, tr.LeaveRegionOut])
+@pytest.mark.parametrize("kind", [*ESTIMATORS, tr.Net, tr.Radius, tr.GraphHopSplit, tr.LeaveRegionOut])
 def test_every_parameter_is_listed(kind: Any) -> None:
-    text = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    text = inspect.getdoc(kind)
     for name in inspect.signature(kind).parameters:
-        assert re.search(rf"^ \|  {name} : \S", text, flags=re.MULTILINE), name
-
-
-@pytest.mark.parametrize("kind", ESTIMATORS)
-def test_defaults_are_those_of_the_constructor(kind: Any) -> None:
-    text = " ".join(inspect.getdoc(kind).split())
-    for name, parameter in inspect.signature(kind).parameters.items():
-        entry = text.partition(f" {name} : ")[2]
-        assert entry.partition("Default: ")[2].startswith(f"{parameter.default!r}."), name
-    assert "{" not in text.replace("{group: weight}", "")
+        assert re.search(rf"^([a-z_]+, )*{name}(, [a-z_]+)* : \S", text, flags=re.MULTILINE), name
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)

@@ -28,13 +28,6 @@ def test_a_coefficient_is_what_one_more_unit_does() -> None:
     assert model.coefficients[0].input == "x"
 
 
-def test_without_standard_deviations_it_is_the_range() -> None:
-    model = fit(standardize=False)
-    row = next(row for row in model.coefficients if row.input == "x")
-    assert row.comparable == pytest.approx(row.per_unit * np.ptp(river()["x"]))
-    assert "grows by its training range or by 1" in str(model.explain())
-
-
 def test_classes_are_moved_by_log_odds_or_scores() -> None:
     two = fit_table(floods(), target="flood", group="station", penalty=1.0)
     assert {row.of for row in two.coefficients} == {"yes"}

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,12 @@ from torch import nn
 
 from tests.estimators.cases import CHAIN, labels, numbers
 from toporo.errors import DataError, SettingError, TopoRoWarning
-from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
-from toporo.estimators.nets import apply_net, make_net, make_objective
-from toporo.estimators.rows import Rows, group_ids
-from toporo.objectives import ERM, TRO, GroupDRO
-from toporo.topology import Prior
-from toporo.training import MLP, RoundRecord
+from toporo.estimators import GroupDROClassifier, GroupDRORegressor, Net, Radius, TROClassifier, TRORegressor
+from toporo.estimators.models import EpochRecord, Perceptron
 
 NUMBERS, LABELS = numbers(120, differ=0.1), labels(120)
-QUICK: dict[str, Any] = {"model": "mlp", "hidden": (8,), "epochs": 12, "learning_rate": 0.03, "per_group": 8}
+NET = Net((8,), epochs=12, learning_rate=0.03, per_group=8)
+QUICK: dict[str, Any] = {"model": NET}
 BOTH = [pytest.param(TRORegressor, NUMBERS, id="numbers"), pytest.param(TROClassifier, LABELS, id="classes")]
 
 
@@ -34,7 +32,7 @@ def test_a_network_learns_and_says_the_same_at_every_run(kind: Any, table: Any) 
     assert first.predict(table.x).tobytes() == again.predict(table.x).tobytes()
     assert first.group_weights_ == again.group_weights_
     assert first.group_weights_ != other.group_weights_
-    assert all(isinstance(record, RoundRecord) for record in first.history_)
+    assert all(isinstance(record, EpochRecord) for record in first.history_)
     assert len(first.history_) == 12
     assert first.history_[-1].weights == first.group_weights_
     assert not hasattr(first, "coef_")
@@ -64,38 +62,22 @@ def test_units_do_not_matter() -> None:
     ("settings", "weights"),
     [
         ({"penalty": math.inf, "graph": CHAIN, "test_groups": ["x"]}, {"a": 0.125, "b": 0.125, "c": 0.125, "d": 0.625}),
-        ({"radius": 0.0}, dict.fromkeys("abcd", 0.25)),
+        ({"penalty": Radius(0.0)}, dict.fromkeys("abcd", 0.25)),
     ],
 )
 def test_the_penalty_holds_the_weights(settings: dict[str, Any], weights: dict[str, float]) -> None:
     model = TRORegressor(**QUICK, **settings).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
     assert model.group_weights_ == pytest.approx(weights)
-    assert model.penalty_ == (None if "radius" in settings else math.inf)
+    assert model.penalty_ == (math.inf if settings["penalty"] == math.inf else None)
 
 
 @pytest.mark.parametrize("kind", [GroupDROClassifier, GroupDRORegressor])
 def test_group_dro_moves_towards_the_worst_group(kind: Any) -> None:
     table = NUMBERS if kind is GroupDRORegressor else LABELS
-    model = kind(**QUICK, step=0.5).fit(table.x, table.y, groups=table.groups)
+    model = kind(model=replace(NET, step=0.5)).fit(table.x, table.y, groups=table.groups)
     assert max(model.group_weights_.values()) > 0.3
-    still = kind(**QUICK, step=1e-9).fit(table.x, table.y, groups=table.groups)
+    still = kind(model=replace(NET, step=1e-9)).fit(table.x, table.y, groups=table.groups)
     assert still.group_weights_ == pytest.approx(dict.fromkeys("abcd", 0.25), abs=1e-4)
-
-
-def test_objectives() -> None:
-    rows = Rows.prepare(
-        NUMBERS.x, NUMBERS.y[:, None], group_ids(NUMBERS.groups, 120), None, classes=None, standardize=True, center=True
-    )
-    prior = Prior.uniform("abcd")
-    settings: dict[str, Any] = {"step": 0.2, "penalty": 1.0, "divergence": "kl", "radius": None}
-    assert isinstance(make_objective(rows, None, robust="tro", **settings), ERM)
-    assert isinstance(make_objective(rows, prior, robust="group-dro", **settings), GroupDRO)
-    tro = make_objective(rows, prior, robust="tro", **settings)
-    assert isinstance(tro, TRO)
-    assert tro.update == "mirror"
-    constrained = make_objective(rows, prior, robust="tro", **{**settings, "radius": 0.1})
-    assert isinstance(constrained, TRO)
-    assert constrained.update == "constrained"
 
 
 @pytest.mark.filterwarnings("ignore:.* are in effect")
@@ -157,7 +139,7 @@ def module(outputs: int = 1, flat: bool = False) -> nn.Module:
     return nn.Sequential(*layers, *([nn.Flatten(0)] if flat else []))
 
 
-OWN: dict[str, Any] = {"epochs": 20, "learning_rate": 0.03, "per_group": 8}
+OWN = Net(epochs=20, learning_rate=0.03, per_group=8)
 
 
 @pytest.mark.parametrize(
@@ -174,12 +156,12 @@ OWN: dict[str, Any] = {"epochs": 20, "learning_rate": 0.03, "per_group": 8}
 def test_a_module_of_ones_own_is_copied_and_trained(kind: Any, net: nn.Module) -> None:
     table = NUMBERS if kind is TRORegressor else LABELS
     before = [value.clone() for value in net.state_dict().values()]
-    model = kind(model=net, **OWN).fit(table.x, table.y, groups=table.groups)
-    assert model.model is net
+    model = kind(model=replace(OWN, module=net)).fit(table.x, table.y, groups=table.groups)
+    assert model.model.module is net
     assert all(torch.equal(a, b) for a, b in zip(before, net.state_dict().values(), strict=True))
     assert model.score(table.x, table.y) > 0.7
     twin = clone(model)
-    assert twin.model is not net
+    assert twin.model.module is not net
     assert (
         twin.fit(table.x, table.y, groups=table.groups).predict(table.x).tobytes() == model.predict(table.x).tobytes()
     )
@@ -209,30 +191,31 @@ class Pair(nn.Module):
 )
 def test_modules_that_do_not_fit(net: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        TRORegressor(model=net, **OWN).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
+        TRORegressor(model=replace(OWN, module=net)).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
 
 
 def test_a_module_with_too_few_scores() -> None:
     table = labels(120, classes=3)
     with pytest.raises(DataError, match=r"expected \(2, 3\), for 3 classes \(log-odds, without a softmax"):
-        TROClassifier(model=nn.Linear(3, 2), **OWN).fit(table.x, table.y, groups=table.groups)
+        TROClassifier(model=replace(OWN, module=nn.Linear(3, 2))).fit(table.x, table.y, groups=table.groups)
 
 
 def test_a_device_that_is_not_there() -> None:
     with pytest.raises(SettingError, match=r"device is 'abacus', which torch cannot use here .* Try device='cpu'"):
-        TRORegressor(**QUICK, device="abacus").fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
+        TRORegressor(model=replace(NET, device="abacus")).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
 
 
-def test_what_is_said_of_a_row_does_not_depend_on_the_rows_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_perceptron_predicts_in_portions_and_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     model = TRORegressor(**QUICK).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
-    whole = apply_net(model.net_, NUMBERS.x, model.scaling_)
+    whole = model.predict(NUMBERS.x)
+    assert isinstance(model.model_, Perceptron)
     monkeypatch.setattr("toporo.robust.rows.CHUNK", 7)
-    np.testing.assert_allclose(apply_net(model.net_, NUMBERS.x, model.scaling_), whole, rtol=1e-12)
-    assert isinstance(model.net_, MLP)
-    assert not model.net_.training
-
-
-def test_the_seed_decides_a_perceptrons_start() -> None:
-    first, same, other = (make_net("mlp", 3, 1, (4,), seed) for seed in (0, 0, 1))
-    assert torch.equal(first.head.weight, same.head.weight)
-    assert not torch.equal(first.head.weight, other.head.weight)
+    np.testing.assert_allclose(model.predict(NUMBERS.x), whole, rtol=1e-12)
+    first, last = model.model_.layers
+    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)).double()
+    with torch.no_grad():
+        for layer, values in zip(net[::2], (first, last), strict=True):
+            layer.weight.copy_(torch.tensor(values.weight))
+            layer.bias.copy_(torch.tensor(values.bias))
+        inside = net(torch.tensor(model.scaling_.apply(NUMBERS.x))).numpy()[:, 0]
+    np.testing.assert_allclose(whole, inside * NUMBERS.y.std() + NUMBERS.y.mean(), rtol=1e-12)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from safetensors.numpy import load, save
-from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import Ridge
 
-from tests.estimators.cases import CHAIN, labels, numbers
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.estimators import RobustClassifier, RobustRegressor, trees
-from toporo.estimators.state import dump_state, load_state
+from toporo.estimators import trees
 from toporo.estimators.trees import StoredTrees
 
 
@@ -158,96 +150,3 @@ def test_bad_use_is_an_error() -> None:
         StoredTrees.from_arrays(arrays, 4, "classes", np.arange(3))
     with pytest.raises(DataError, match="X has 3 features, but the trees are for 4"):
         some().predict(np.zeros((2, 3)))
-
-
-# ---------------------------------------------------------------- in a weighted model
-
-
-def weighted(kind: Any, **settings: Any) -> Any:
-    table = numbers() if kind is RobustRegressor else labels(classes=3)
-    trees_of = HistGradientBoostingRegressor if kind is RobustRegressor else HistGradientBoostingClassifier
-    frame = pd.DataFrame(table.x, columns=["size", "größe", "<b>"])
-    inner = trees_of(max_iter=8, random_state=np.int64(3))
-    return kind(inner, **settings).fit(frame, table.y, groups=table.groups), frame, table
-
-
-def through_files(model: Any) -> tuple[Any, Any]:
-    """Through the text of a file and the bytes of another."""
-    content, arrays = dump_state(model)
-    return json.loads(json.dumps(content, allow_nan=False)), load(save(arrays))
-
-
-WORLD: dict[str, Any] = {"graph": CHAIN, "test_groups": ["x", "y"]}
-
-
-@pytest.mark.parametrize("kind", [RobustRegressor, RobustClassifier])
-@pytest.mark.parametrize(
-    "settings",
-    [{"weights": "rows"}, {**WORLD}, {"weights": "tro", **WORLD}, {"weights": "tro", "penalty": math.inf}],
-    ids=["rows", "prior", "tro", "tro without a graph"],
-)
-def test_a_weighted_model_comes_back_the_same(kind: Any, settings: dict[str, Any]) -> None:
-    model, frame, table = weighted(kind, **settings)
-    other = load_state(*through_files(model))
-    for method in ("predict", "predict_proba"):
-        if hasattr(model, method):
-            np.testing.assert_array_equal(getattr(other, method)(frame), getattr(model, method)(frame))
-    for name in ("group_weights_", "losses_", "prior_", "topology_", "test_groups_", "n_features_in_"):
-        assert getattr(other, name) == getattr(model, name), name
-    assert other.feature_names_in_.tolist() == list(frame.columns)
-    assert through_files(other)[0] == through_files(model)[0]
-    again = clone(other).fit(frame, table.y, groups=table.groups)
-    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
-    with pytest.raises(DataError, match="in this order"):
-        other.predict(frame[frame.columns[::-1]])
-
-
-def test_other_models_by_weights_are_not_stored() -> None:
-    table = numbers()
-    with pytest.raises(SettingError, match="found a Ridge: expected a HistGradientBoosting"):
-        dump_state(RobustRegressor(Ridge()).fit(table.x, table.y, groups=table.groups))
-    bound = HistGradientBoostingRegressor(max_iter=2, monotonic_cst=[1, 0, 0])
-    with pytest.raises(SettingError, match="no plain values: 'monotonic_cst'"):
-        dump_state(RobustRegressor(bound).fit(table.x, table.y, groups=table.groups))
-
-
-STATE = through_files(weighted(RobustRegressor, weights="tro", **WORLD)[0])
-
-
-@pytest.mark.parametrize(
-    ("where", "value", "says"),
-    [
-        (("settings", "weights"), "row", "unknown weights 'row'"),
-        (("settings", "penalty"), "auto", "penalty"),
-        (("settings", "folds"), 1, "folds is 1"),
-        (("settings", "graph"), "there", "its graph is 'there'"),
-        (("estimator", "max_trees"), 3, "no such setting: 'max_trees'"),
-        (("estimator", "max_iter"), [3], "estimator"),
-        (("inputs",), 2, "names of features"),
-        (("feature_names",), ["a"], "names of features"),
-        (("link",), "probit", "probit"),
-        (("link",), "classes", "no classes"),
-        (("groups", 0, "weight"), 0.9, "do not sum to one"),
-        (("groups", 0, "loss"), None, "its loss is missing for 'a'"),
-        (("groups", 0, "name"), "zz", "out of order"),
-        (("prior",), {"weights": []}, "not a stored estimator"),
-        (("graph",), None, "graph"),
-        (("test_groups",), ["nowhere"], "nowhere"),
-        (("class",), "RobustClassifier", "not a stored estimator"),
-    ],
-)
-def test_malformed_content_is_an_error(where: tuple[Any, ...], value: Any, says: str) -> None:
-    content = copy.deepcopy(STATE[0])
-    part = content
-    for key in where[:-1]:
-        part = part[key]
-    part[where[-1]] = value
-    with pytest.raises(DataError, match="not a stored estimator: ") as caught:
-        load_state(content, STATE[1])
-    assert says in str(caught.value)
-
-
-def test_no_part_can_be_missing() -> None:
-    for key in set(STATE[0]) - {"rows_in_effect"}:
-        with pytest.raises(DataError, match="not a stored estimator"):
-            load_state({name: value for name, value in STATE[0].items() if name != key}, STATE[1])

@@ -13,6 +13,7 @@ import pytest
 from toporo.choice.penalty import PriorMaker
 from toporo.errors import TopoRoWarning
 from toporo.estimators import TRORegressor
+from toporo.estimators.rows import learn_graph_of
 from toporo.tables import TableModel, fit_table
 from toporo.tables.model import learned_prior
 from toporo.topology.learn import learn_topology
@@ -78,7 +79,7 @@ def test_folds_follow_what_is_known_of_the_whole() -> None:
     """A penalty is chosen with the prior that it is for."""
     features, names = np.column_stack([NOISE[f"x{i}"] for i in range(3)]), NOISE["site"]
     graph = learn_topology(features, names, scales=4, resamples=10)
-    maker = PriorMaker("auto", graph, with_test=False, normalization=None)
+    maker = PriorMaker("auto", graph, with_test=False)
     assert maker.fold(list(graph.names)[1:], [graph.names[0]]) is not None
     doubted = PriorMaker("auto", graph, with_test=False, doubted=True)
     assert doubted.fold(list(graph.names)[1:], [graph.names[0]]) is None
@@ -94,10 +95,11 @@ def test_votes_are_warned_too() -> None:
     assert prior.fallback_reason
 
 
-def test_an_estimator_that_learns_its_graph_doubts_it_too() -> None:
+def test_an_estimator_doubts_a_learned_graph_too() -> None:
     x = np.column_stack([NOISE[f"x{i}"] for i in range(3)])
+    graph = learn_graph_of(x, NOISE["site"])
     with pytest.warns(TopoRoWarning, match="another sample would give another prior"):
-        model = TRORegressor(graph="learn").fit(x, NOISE["y"], groups=NOISE["site"])
+        model = TRORegressor(graph=graph).fit(x, NOISE["y"], groups=NOISE["site"])
     assert model.prior_.fallback_reason
     again = fit(CHAIN, graph=model.topology_, penalty=math.inf, prior="uniform")
     assert again.estimator.prior_.fallback_reason == ""

@@ -36,7 +36,7 @@ from toporo.robust.losses import SquaredLosses
 from toporo.schema import Count, NonNegative, OrInfinite, as_type
 from toporo.text import number_to_json
 from toporo.topology.centrality import MEASURES, centrality
-from toporo.topology.centrality_prior import NORMALIZATIONS, default_measure, make_prior
+from toporo.topology.centrality_prior import default_measure, make_prior
 from toporo.topology.effect import most_weight
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -52,7 +52,6 @@ class PriorMaker:
     kind : ``"auto"``, ``"uniform"``, a measure, a :class:`~toporo.Prior` or ``{group: weight}``.
     graph : of the groups; None where there is none.
     with_test : whether the prior looks from the test groups, or in a fold from the groups held out.
-    normalization, temperature : how a measure becomes a prior; ``"sum"`` unless given.
     rows, columns : rows in effect by training group, and columns of features: an automatic prior gives no group more
         than its rows can bear (:func:`~toporo.topology.effect.most_weight`). None: no limit.
     doubted : whether resamples of a learned graph do not bear an automatic prior out: then it is uniform, in folds too.
@@ -61,8 +60,6 @@ class PriorMaker:
     kind: Any
     graph: GroupGraph | None
     with_test: bool
-    normalization: str | None = None
-    temperature: float = 1.0
     rows: Mapping[Any, float] | None = None
     columns: int = 0
     doubted: bool = False
@@ -88,8 +85,6 @@ class PriorMaker:
                 f"prior is of type {type(kind).__name__}: expected 'auto', 'uniform', a measure "
                 f"({', '.join(MEASURES)}), a Prior or {{group: weight}}."
             )
-        if self.normalization is not None and self.normalization not in NORMALIZATIONS:
-            raise UnknownNameError("normalization", self.normalization, NORMALIZATIONS)
 
     @property
     def measure(self) -> str | None:
@@ -151,18 +146,7 @@ class PriorMaker:
         cautious: bool | None = None,
     ) -> Prior:
         # A softmax of raw path counts puts nearly all weight on one group, so it must be asked for.
-        normalization = self.normalization or "sum"
-        return self._held(
-            make_prior(
-                graph,
-                train,
-                test,
-                measure=measure,
-                normalization=normalization,
-                temperature=self.temperature if normalization == "softmax" else 1.0,
-                cautious=cautious,
-            )
-        )
+        return self._held(make_prior(graph, train, test, measure=measure, normalization="sum", cautious=cautious))
 
     def _held(self, prior: Prior) -> Prior:
         most = self.most(prior)

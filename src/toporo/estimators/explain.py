@@ -1,4 +1,4 @@
-"""What a fitted model made of each group, as a table."""
+"""Tables of records: as text, CSV, HTML, a data frame and JSON; and that of the training groups of a fitted model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toporo.types import Name
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One training group.
+    """Training group.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class GroupRow:
     size : its rows.
     loss : the model's loss on them: log loss, or mean squared error in the target's own unit.
     centrality : in the graph; None without one.
-    prior, weight : how much the group counted before and in the worst case that the model was fitted against.
+    prior, weight : the group's share before, and in the worst case that the model was fitted against.
     hops : edges to the nearest test group (inf: no path); None without test groups.
     """
 
@@ -44,13 +44,14 @@ class GroupRow:
 
 #: Coefficients that are printed below the groups.
 MOST_BELOW = 12
+#: Columns of the table of groups.
 COLUMNS = tuple(each.name for each in fields(GroupRow))
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
 class RowTable(Sequence[Row]):
-    """Groups of a fitted model, one per row, those that matter most first.
+    """Records of a fitted model, such as its groups, those that matter most first.
 
     Attributes
     ----------
@@ -61,18 +62,18 @@ class RowTable(Sequence[Row]):
     rows: tuple[Row, ...]
     remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
-    #: Whose rows these are, what those are that come first, and what JSON calls them.
+    #: Title of the rows, property of those that come first, and name of the rows in JSON.
     who: ClassVar[str]
     first: ClassVar[str]
     key: ClassVar[str] = "groups"
 
     @abstractmethod
     def cells(self, row: Row) -> dict[str, Any]:
-        """A row by column, as it is."""
+        """Return a row by column, as it is."""
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is known of the model beside its groups, as plain values for JSON."""
+        """Facts about the model beside its rows, as plain values for JSON."""
         return {}
 
     @property
@@ -91,11 +92,11 @@ class RowTable(Sequence[Row]):
         return replace(self, rows=self.rows[index]) if isinstance(index, slice) else self.rows[index]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """One mapping per row, as JSON can hold it: hops without a path are ``"inf"``."""
+        """Return one mapping per row, as JSON can hold it: hops without a path are ``"inf"``."""
         return [self.cells(row) | {"hops": number_to_json(self.cells(row)["hops"])} for row in self.rows]
 
     def to_pandas(self) -> Any:
-        """As a pandas data frame."""
+        """Return a pandas data frame."""
         try:
             import pandas as pd
         except ImportError:
@@ -105,7 +106,7 @@ class RowTable(Sequence[Row]):
         return pd.DataFrame([self.cells(row) for row in self.rows], columns=self.columns)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """As CSV text, every digit kept and an empty cell where there is no value.
+        """Return CSV text, with every digit and an empty cell where there is no value.
 
         Parameters
         ----------
@@ -122,10 +123,10 @@ class RowTable(Sequence[Row]):
     @property
     @abstractmethod
     def columns(self) -> list[str]:
-        """All that a row has."""
+        """Names of all that a row has."""
 
     def _shown(self) -> list[str]:
-        """The columns for people: without those, such as hops, of which no group has any."""
+        """Return the columns for people: without those, such as hops, of which no row has a value."""
         cells = [self.cells(row) for row in self.rows]
         return [name for name in self.columns if not cells or any(cell[name] is not None for cell in cells)]
 
@@ -134,7 +135,7 @@ class RowTable(Sequence[Row]):
         return [[_text(self.cells(row)[name]) for name in shown] for row in self.rows]
 
     def lines(self) -> str:
-        """The rows as text, a line each below the names of the columns."""
+        """Return the rows as text, a line each below the names of the columns."""
         shown = self._shown()
         lines = [shown, *self._cells()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -147,11 +148,11 @@ class RowTable(Sequence[Row]):
         )
 
     def title(self, shown: int) -> str:
-        """What stands above the rows, of which so many are shown."""
+        """Return the title above the rows, of which so many are shown."""
         return f"{self.who}{f', the {shown} {self.first} of {len(self)}' if shown < len(self) else ''}:"
 
     def below(self, most: int | None) -> str:  # noqa: ARG002  # of others
-        """What else there is to print below the rows: at most so many lines of it, all unless given."""
+        """Return what is printed below the rows: at most so many lines of it, all unless given."""
         return ""
 
     def __str__(self) -> str:
@@ -165,7 +166,7 @@ class RowTable(Sequence[Row]):
 
 @dataclass(frozen=True)
 class GroupTable(RowTable[GroupRow]):
-    """The training groups of a fitted model, heaviest weight first.
+    """Training groups of a fitted model, heaviest weight first.
 
     >>> print(GroupTable.of([GroupRow("NY", 120, 0.8, 2.0, 0.3, 0.1, 2), GroupRow("PA", 80, 1.5, 4.0, 0.7, 0.9, 1)]))
     group  size  loss  centrality  prior  weight  hops
@@ -179,12 +180,12 @@ class GroupTable(RowTable[GroupRow]):
     in_effect: tuple[float, float] | None = None
     #: The share of the prior that was taken from groups of few rows.
     capped: float = 0.0
-    #: Those of a linear model of a table; None where the inputs have no names.
+    #: Coefficients of a linear model of a table; None where the inputs have no names.
     coefficients: RowTable[Any] | None = None
 
     @classmethod
     def of(cls, rows: Iterable[GroupRow], rows_in_effect: float | None = None, capped: float = 0.0) -> GroupTable:
-        """In the table's order; groups of equal weight stay as they come.
+        """Sort groups; those of equal weight stay as they come.
 
         Parameters
         ----------
@@ -198,21 +199,21 @@ class GroupTable(RowTable[GroupRow]):
         return cls(ordered, known, capped)
 
     def cells(self, row: GroupRow) -> dict[str, Any]:
-        """A row by column, as it is."""
+        """Return a row by column, as it is."""
         return asdict(row)
 
     @property
     def columns(self) -> list[str]:
-        """Those of :class:`GroupRow`."""
+        """Fields of :class:`GroupRow`."""
         return list(COLUMNS)
 
     @property
     def about(self) -> dict[str, Any]:
-        """The coefficients, where they are known."""
+        """Coefficients, where they are known."""
         return {} if self.coefficients is None else {"coefficients": self.coefficients.to_dict()}
 
     def below(self, most: int | None) -> str:
-        """The coefficients, the largest first."""
+        """Return the coefficients, the largest first."""
         if self.coefficients is None:
             return ""
         some = self.coefficients[:most]
@@ -220,13 +221,13 @@ class GroupTable(RowTable[GroupRow]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What hops are, and how many groups and rows are in effect."""
+        """Sentences about hops, and about groups and rows in effect."""
         known = any(row.hops is not None for row in self.rows)
         return ("Hops are edges to the nearest test group.",) * known + self.effect + self.remarks
 
     @property
     def effect(self) -> tuple[str, ...]:
-        """How many groups and rows are in effect, and what was done about it, in sentences."""
+        """Sentences about groups and rows in effect, and what was done about them."""
         said: tuple[str, ...] = ()
         if self.in_effect is not None:
             groups, rows = self.in_effect

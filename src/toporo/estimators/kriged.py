@@ -30,7 +30,7 @@ from toporo.estimators.rows import (
     sizes_of,
     warn_unknown,
 )
-from toporo.estimators.summary import Summary
+from toporo.estimators.training_rows import TrainingRows
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.machine import free_bytes
@@ -185,8 +185,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         if weights is not None and shares is not None:
             shares = shares * (weights.sum() / shares.sum())  # as they came: a weight is a number of rows
             times = None if times is None else times[weights > 0]
-        self.scaling_ = Scaling.of(x, shares, center=True, what="X")
-        self.target_scaling_ = Scaling.of(target, shares, center=True, what="y")
+        self.scaling_ = Scaling.of(x, shares, what="X")
+        self.target_scaling_ = Scaling.of(target, shares, what="y")
         scaled = self.scaling_.apply(x)
         self.range_ = scaled.min(axis=0), scaled.max(axis=0)
         factors = GroupFactors.from_rows(scaled, self.target_scaling_.apply(target), ids, shares)
@@ -229,13 +229,16 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         """
         one_of(self.context, "context", CONTEXTS)
         self.n_features_in_, self._one_column = len(low) - 1, True
-        summary = Summary.of(moments, low, high, standardize=True, center=True)
-        self.scaling_, self.target_scaling_ = summary.inputs, summary.targets
-        d, factors = summary.width, summary.scaled()
+        rows, d = TrainingRows.of_moments(moments, low, high), moments.width
+        self.scaling_, self.target_scaling_ = rows.inputs, rows.targets  # type: ignore[assignment]  # of numbers
+        factors = moments.scaled(
+            np.append(self.scaling_.center, self.target_scaling_.center),
+            np.append(self.scaling_.scale, self.target_scaling_.scale),
+        )
         self.range_ = tuple(self.scaling_.apply(end[None, :d])[0] for end in (low, high))
         self._krige(factors)
         self.panel_ = None
-        self.groups_, self.group_sizes_ = summary.groups, summary.sizes
+        self.groups_, self.group_sizes_ = rows.groups, rows.sizes
         self.spread_ = _spread(factors)
         self._weigh()
         return self

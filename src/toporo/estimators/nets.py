@@ -1,10 +1,10 @@
-"""Networks of an estimator: a perceptron, or a module of the user's own, trained on scaled rows."""
+"""Train the network of an estimator: a perceptron, or a module of the user's own, on scaled rows."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,115 +15,132 @@ from torch import Tensor, nn
 
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
-from toporo.estimators.rows import Rows, Scaling
-from toporo.estimators.settings import Settings
+from toporo.estimators.linear import RIDGE
+from toporo.estimators.models import EpochRecord, Fit, Layer, Model, Perceptron, as_scores
+from toporo.estimators.rows import Scaling
+from toporo.estimators.settings import PENALTY, Net, Settings
+from toporo.estimators.training_rows import TrainingRows
 from toporo.objectives import ERM, TRO, GroupDRO, Objective
 from toporo.robust.rows import chunks
 from toporo.topology.prior import Prior
-from toporo.training import MLP, Batches, RoundRecord, TrainingPlan
+from toporo.training import MLP, Batches, TrainingPlan
 from toporo.training import fit as fit_network
-from toporo.types import Array
+from toporo.types import Array, Name
 
 
-@dataclass(frozen=True, eq=False)
-class NetFit:
-    """A trained network, on the CPU and in evaluation mode, one record per epoch, and the last weights."""
+class TorchModule(Model):
+    """Trained module of the user's own, on scaled rows; only its code can make it again, so it cannot be stored."""
 
-    net: nn.Module
-    history: list[RoundRecord]
-    weights: dict[Any, float]
+    def __init__(self, net: nn.Module, inputs: Scaling, targets: Scaling | None, device: Any) -> None:
+        self.net, self.inputs, self.targets, self.device = net, inputs, targets, device
 
+    def __call__(self, x: npt.NDArray[Any]) -> Array:
+        """Predict with the device that trained the module."""
+        _check_device(self.device)
+        dtype = next((p.dtype for p in self.net.parameters() if p.is_floating_point()), torch.float32)
+        self.net.to(self.device).eval()
+        outputs = []
+        with torch.no_grad():
+            for part in chunks(len(x)):
+                scaled = torch.as_tensor(self.inputs.apply(x[part]), dtype=dtype).to(self.device)
+                outputs.append(self.net(scaled).reshape(len(scaled), -1).double().cpu().numpy())
+        return as_scores(np.concatenate(outputs), self.targets)
 
-def fit(rows: Rows, prior: Prior | None, settings: Settings, *, model: Any, robust: str, device: Any) -> NetFit:
-    """Train the network that an estimator's settings ask for."""
-    objective = make_objective(
-        rows,
-        prior,
-        robust=robust,
-        step=settings.step,
-        penalty=settings.penalty,
-        divergence=settings.divergence,
-        radius=settings.radius,
-    )
-    _check_device(device)
-    plan = TrainingPlan(
-        rounds=settings.epochs,
-        learning_rate=settings.learning_rate,
-        weight_decay=2.0 * (settings.ridge or 0.0),  # the gradient of ridge * |theta|^2
-        seed=settings.seed,
-        device=str(device),
-    )
-    net = make_net(model, rows.x.shape[1], rows.outputs, settings.hidden, settings.seed)
-    return train_net(net, rows, objective, plan, settings.per_group)
+    def packed(self) -> Model:
+        """Raise: a module is code."""
+        raise SettingError(
+            f"a network of one's own ({type(self.net).__name__}) cannot be stored, because only its code can make it "
+            "again. Use Net without a module, or save estimator.fitted_.model.net.state_dict() beside that code."
+        )
 
-
-def make_net(model: Any, inputs: int, outputs: int, hidden: Sequence[int], seed: int) -> nn.Module:
-    """A fresh perceptron, or a copy of the module that was given."""
-    if isinstance(model, nn.Module):
-        return copy.deepcopy(model).float()
-    return MLP(inputs, outputs, hidden, seed=seed)
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of inputs, and of outputs for a row of zeros."""
+        inputs = len(self.inputs.scale)
+        return inputs, self(np.zeros((1, inputs))).shape[1]
 
 
-def make_objective(rows: Rows, prior: Prior | None, *, robust: str, step: float, **settings: Any) -> Objective:
-    """What one step minimises; with a single group, its mean loss."""
-    if prior is None:
-        return ERM(rows.groups)
-    if robust == "group-dro":
-        return GroupDRO(rows.groups, step=step)
-    return TRO(prior, step=step, **settings)
+def fit(
+    rows: TrainingRows, prior: Prior | None, settings: Settings, plan: Net, *, group_dro: bool
+) -> tuple[Fit, Mapping[Name, float]]:
+    """Train a network, and return it and the last weights of the groups.
 
-
-def train_net(net: nn.Module, rows: Rows, objective: Objective, plan: TrainingPlan, per_group: int) -> NetFit:
-    """Train in place.
-
-    Rows are scaled; a row's weight goes with its target, as the last column, in units of its group's mean weight.
+    Parameters
+    ----------
+    rows : to train on; in memory.
+    prior : over the groups; None for a single one.
+    settings : of the estimator.
+    plan : the network.
+    group_dro : use the updates of group DRO for the weights of the groups, not those of TRO.
     """
-    x = rows.inputs.apply(rows.x, np.float32)
+    penalty = math.inf if prior is None else settings.penalty
+    if penalty is None and settings.radius is None:
+        penalty = PENALTY
+    ridge = RIDGE if settings.ridge is None else settings.ridge
+    rows.warn_of_one_class(penalty)
+    objective: Objective = ERM(rows.groups)
+    if prior is not None and group_dro:
+        objective = GroupDRO(rows.groups, step=plan.step or 0.01)
+    elif prior is not None:
+        objective = TRO(
+            prior,
+            PENALTY if penalty is None else penalty,
+            plan.step or 0.1,
+            divergence=settings.divergence,
+            radius=settings.radius,
+        )
+    _check_device(plan.device)
+    training = TrainingPlan(
+        rounds=plan.epochs,
+        learning_rate=plan.learning_rate,
+        weight_decay=2.0 * ridge,  # the gradient of ridge * |theta|^2
+        seed=settings.seed,
+        device=str(plan.device),
+    )
+    net = MLP(rows.width, rows.outputs, plan.hidden, seed=settings.seed)
+    if plan.module is not None:
+        net = copy.deepcopy(plan.module).float()
+    history = _train(net, rows, objective, training, plan.per_group)
+    net.to("cpu").eval()
+    model: Model = TorchModule(net, rows.inputs, rows.targets, plan.device)
+    if plan.module is None:
+        linear = [each.double() for each in net.modules() if isinstance(each, nn.Linear)]
+        layers = tuple(Layer(each.weight.detach().numpy(), each.bias.detach().numpy()) for each in linear)
+        model = Perceptron(rows.inputs, rows.targets, layers)
+    found = Fit(
+        model=model,
+        scaling=rows.inputs,
+        group_losses=rows.losses_of_scores(model(rows.in_memory.x)),
+        penalty=penalty,
+        ridge=ridge,
+        choice=None,
+        history=tuple(EpochRecord(each.round, each.loss, dict(each.weights)) for each in history),
+    )
+    return found, {name: float(weight) for name, weight in objective.weights.items()}
+
+
+def _train(net: nn.Module, rows: TrainingRows, objective: Objective, plan: TrainingPlan, per_group: int) -> Any:
+    """Train in place and return the history.
+
+    A row's weight goes with its target, as the last column, in units of its group's mean weight.
+    """
+    known = rows.in_memory
+    x = rows.inputs.apply(known.x, np.float32)
     _check_outputs(net, x[: min(len(x), 2)], rows)
-    weights = np.ones(len(x)) if rows.weights is None else rows.weights
-    means = np.bincount(rows.ids.codes, weights) / np.bincount(rows.ids.codes)
-    targets = rows.targets.apply(rows.y) if rows.targets is not None else rows.y[:, None].astype(np.float64)
+    means = known.mass / np.bincount(known.ids.codes)
+    targets = rows.targets.apply(known.y) if rows.targets is not None else known.y[:, None].astype(np.float64)
     data = GroupedData(
         x,
-        np.column_stack([targets, weights / means[rows.ids.codes]]).astype(np.float32),
-        np.asarray(rows.ids.codes, dtype=np.int64),
+        np.column_stack([targets, known.shares / means[known.ids.codes]]).astype(np.float32),
+        np.asarray(known.ids.codes, dtype=np.int64),
         rows.groups,
     )
-    loss: Callable[[Tensor, Tensor], Tensor] = _squared_error if rows.classes is None else _log_loss
-    history = fit_network(net, objective, Batches.of(data, per_group), loss, plan).history
-    net.to("cpu").eval()
-    if isinstance(net, MLP):
-        net.double()  # a row's answer then does not depend on the rows beside it
-    return NetFit(net, history, {name: float(weight) for name, weight in objective.weights.items()})
-
-
-def apply_net(net: nn.Module, x: npt.NDArray[Any], inputs: Scaling, device: Any = "cpu") -> Array:
-    """Outputs of scaled rows, rows × outputs."""
-    _check_device(device)
-    dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
-    net.to(device).eval()
-    outputs = []
-    with torch.no_grad():
-        for part in chunks(len(x)):
-            scaled = torch.as_tensor(inputs.apply(x[part]), dtype=dtype).to(device)
-            outputs.append(net(scaled).reshape(len(scaled), -1).double().cpu().numpy())
-    return np.concatenate(outputs)
-
-
-def restore_net(tensors: Mapping[str, npt.NDArray[Any]], inputs: int, hidden: Sequence[int], outputs: int) -> MLP:
-    """A perceptron in evaluation mode from its tensors by name."""
-    net = MLP(inputs, outputs, hidden).double()
-    net.load_state_dict({key: torch.from_numpy(value) for key, value in tensors.items()})
-    return net.eval()
-
-
-def restore_record(stored: Any) -> RoundRecord:
-    """An entry of a network's history from JSON."""
-    return RoundRecord.from_dict(stored)
+    loss: Callable[[Tensor, Tensor], Tensor] = _log_loss if rows.targets is None else _squared_error
+    return fit_network(net, objective, Batches.of(data, per_group), loss, plan).history
 
 
 def _squared_error(outputs: Tensor, y: Tensor) -> Tensor:
-    """Mean over outputs, times the row's weight."""
+    """Return the mean over outputs, times the row's weight."""
     return ((outputs.reshape(len(y), -1) - y[:, :-1]) ** 2).mean(dim=1) * y[:, -1]
 
 
@@ -142,9 +159,9 @@ def _check_device(device: Any) -> None:
         raise SettingError(f"device is {device!r}, which torch cannot use here ({reason}). Try device='cpu'.") from None
 
 
-def _check_outputs(net: nn.Module, x: npt.NDArray[Any], rows: Rows) -> None:
-    """A module must take the rows and answer with as many numbers as there are classes or targets."""
-    kind = f"{rows.outputs} classes" if rows.classes is not None else f"{rows.outputs} target(s)"
+def _check_outputs(net: nn.Module, x: npt.NDArray[Any], rows: TrainingRows) -> None:
+    """Raise unless a module takes the rows and returns as many numbers as there are classes or targets."""
+    kind = f"{rows.outputs} {'classes' if rows.labels is not None else 'target(s)'}"
     if not any(parameter.requires_grad for parameter in net.parameters()):
         raise SettingError("the network has no parameters to train.")
     try:
@@ -158,11 +175,11 @@ def _check_outputs(net: nn.Module, x: npt.NDArray[Any], rows: Rows) -> None:
         ) from None
     shape = tuple(answer.shape) if isinstance(answer, Tensor) else None
     allowed: list[tuple[int, ...]] = [(len(x), rows.outputs)]
-    if rows.outputs == 1 or rows.classes == 2:
+    if rows.outputs == 1 or (rows.labels is not None and rows.outputs == 2):
         allowed += [(len(x),), (len(x), 1)]
     if shape not in allowed or not answer.is_floating_point():
         got = f"shape {shape}" if shape is not None else f"a {type(answer).__name__}"
         raise DataError(
             f"the network gives {got} for {len(x)} row(s): expected {' or '.join(map(str, allowed))}, "
-            f"for {kind}{' (log-odds, without a softmax or sigmoid)' if rows.classes is not None else ''}."
+            f"for {kind}{' (log-odds, without a softmax or sigmoid)' if rows.labels is not None else ''}."
         )

@@ -1,10 +1,11 @@
-"""Training rows on their way into a model: groups told apart, weights checked, columns measured, a graph learned."""
+"""Rows in memory: their groups, weights, columns and targets, checked; and a graph that is learned from them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,9 @@ from sklearn.utils.validation import column_or_1d
 
 from toporo import topology
 from toporo.data.grouped import group_rng
-from toporo.errors import DataError, SettingError, listed, warn
+from toporo.errors import DataError, SettingError, warn
 from toporo.groups import GroupIds, Groups, is_missing
-from toporo.robust.logistic import row_losses
-from toporo.robust.rows import LARGEST, chunks, for_each, refuse_infinite, weighted_rows
+from toporo.robust.rows import LARGEST, chunks, refuse_infinite, weighted_rows
 from toporo.text import many
 from toporo.topology.effect import PER_COLUMN, effective_rows, heaviest, rows_in_effect, too_few, weights_in_words
 from toporo.types import Array, Name
@@ -28,8 +28,6 @@ EVERYONE = "all"
 UNKNOWN = "(unknown group)"
 #: A column whose spread is below this share of its mean is constant but for rounding.
 CONSTANT = 1e-12
-#: The square of a smaller spread is no number with all its digits.
-SMALLEST = 1e-150
 #: A graph is learned from at most so many rows of a group.
 LEARN_ROWS = 200
 #: ... and seen from near: at the paper's ten scales raw inputs run into one. Of a chain of groups, ten scales recover
@@ -46,7 +44,7 @@ LEARN_RESAMPLES = {10_000: 20, 25_000: 5}
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """What is subtracted from each column, and what it is divided by afterwards."""
+    """Center of each column, which is subtracted, and scale, which it is divided by afterwards."""
 
     center: Array
     scale: Array
@@ -59,37 +57,34 @@ class Scaling:
             raise DataError("its array 'scale' holds numbers that are not positive.")
 
     @classmethod
-    def none(cls, columns: int) -> Scaling:
-        """Leave everything as it is."""
-        return cls(np.zeros(columns), np.ones(columns))
+    def of(cls, values: npt.NDArray[Any], weights: Array | None = None, *, what: str) -> Scaling:
+        """Measure means and standard deviations of the columns; of a constant one the deviation counts as 1.
 
-    @classmethod
-    def of(cls, values: npt.NDArray[Any], weights: Array | None, *, center: bool, what: str) -> Scaling:
-        """Means and standard deviations of the columns; of a constant one the deviation counts as 1.
-
-        Without ``center`` nothing is subtracted, and the scale is the root of the mean square.
+        Parameters
+        ----------
+        values : rows × columns.
+        weights : of the rows; None if all are alike.
+        what : name of the values in errors.
         """
         mass = float(len(values)) if weights is None else float(weights.sum())
         parts = chunks(len(values))
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are too large are refused below
             low = np.min([values[part].min(axis=0) for part in parts], axis=0).astype(np.float64)
             high = np.max([values[part].max(axis=0) for part in parts], axis=0).astype(np.float64)
-            middle = np.zeros(values.shape[1])
-            if center:
-                middle = np.sum([_sum(values[part], weights, part) for part in parts], axis=0) / mass
-                middle = np.clip(middle, low, high)  # of a constant column exactly its value
-            reach = np.maximum(np.abs(high - middle), np.abs(low - middle))
-            unit = np.where(reach > 0, reach, 1.0)
-            # In units of the farthest value no square overflows or vanishes.
-            squares = [_sum(((values[part] - middle) / unit) ** 2, weights, part) for part in parts]
-            scale = unit * np.sqrt(np.sum(squares, axis=0) / mass)
-        return cls.known(middle, scale, low, high, what=what)
+            mean = np.sum([_sum(values[part], weights, part) for part in parts], axis=0) / mass
+            mean = np.clip(mean, low, high)  # of a constant column exactly its value
+            squares = [_sum((values[part] - mean) ** 2, weights, part) for part in parts]
+            deviation = np.sqrt(np.sum(squares, axis=0) / mass)
+        return cls.known(mean, deviation, low, high, what=what)
 
     @classmethod
-    def known(cls, middle: Array, scale: Array, low: Array, high: Array, *, what: str) -> Scaling:
-        """From known means and deviations, and the range of every column: of a constant one exactly its value.
+    def known(cls, mean: Array, deviation: Array, low: Array, high: Array, *, what: str) -> Scaling:
+        """Scale by known means and deviations; numbers that are too large to be squared are an error.
 
-        This is where numbers that are too large or too small to be squared are refused.
+        Parameters
+        ----------
+        mean, deviation, low, high : of the columns; ``low`` and ``high`` are the least and the largest value.
+        what : name of the values in errors.
         """
         largest = max(float(np.abs(low).max(initial=0.0)), float(np.abs(high).max(initial=0.0)))
         if not largest <= LARGEST:
@@ -97,14 +92,11 @@ class Scaling:
                 f"{what} holds numbers up to {largest:.2g}, too large to be squared and added up (the limit is "
                 f"{LARGEST:g}): give it in a larger unit."
             )
-        middle = np.where(middle == 0.0, middle, np.clip(middle, low, high))  # zero is also where nothing is subtracted
-        varies = scale > CONSTANT * np.abs(middle)
-        if (scale[varies] < SMALLEST).any():
-            raise DataError(f"{what} holds numbers too small to be squared: give it in a smaller unit.")
-        return cls(middle, np.where(varies, scale, 1.0))
+        center = np.clip(mean, low, high)
+        return cls(center, np.where(deviation > CONSTANT * np.abs(center), deviation, 1.0))
 
     def apply(self, values: npt.NDArray[Any], dtype: Any = np.float64) -> npt.NDArray[Any]:
-        """A scaled copy."""
+        """Return a scaled copy."""
         out = np.empty(values.shape, dtype)
         for part in chunks(len(values)):
             out[part] = (values[part] - self.center) / self.scale
@@ -122,159 +114,57 @@ def _sum(values: npt.NDArray[Any], weights: Array | None, part: slice) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows that count.
+    """Rows in memory.
 
     Attributes
     ----------
-    x : inputs as they came, n × p.
-    y : targets as they came (n × outputs), or codes of classes (n).
-    ids, weights : every row's group and its weight (None: all alike).
-    inputs, targets : how the columns are scaled; a class is not.
-    classes : how many there are; None for a regression.
+    x : inputs as they came.
+    y : targets as they came, or codes of classes.
+    ids : every row's group.
+    weights : of the rows within their groups; None if all are alike.
     """
-
-    x: npt.NDArray[Any]
-    y: npt.NDArray[Any]
-    ids: GroupIds
-    weights: Array | None
-    inputs: Scaling
-    targets: Scaling | None
-    classes: int | None
-
-    @classmethod
-    def prepare(
-        cls,
-        x: npt.NDArray[Any],
-        y: npt.NDArray[Any],
-        ids: GroupIds,
-        weights: Array | None,
-        *,
-        classes: int | None,
-        standardize: bool,
-        center: bool,
-    ) -> Rows:
-        """Measure the columns of rows that all count."""
-        inputs, targets = Scaling.none(x.shape[1]), None
-        if classes is None:
-            targets = Scaling.none(y.shape[1])
-        if standardize:
-            inputs = Scaling.of(x, weights, center=center, what="X")
-            if classes is None:
-                targets = Scaling.of(y, weights, center=center, what="y")
-        return cls(x, y, ids, weights, inputs, targets, classes)
-
-    @property
-    def groups(self) -> Groups:
-        """The groups, all of which occur."""
-        return self.ids.groups
-
-    @property
-    def width(self) -> int:
-        """How many inputs there are."""
-        return int(self.x.shape[1])
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return len(self.x)
-
-    @property
-    def outputs(self) -> int:
-        """How many numbers, or classes, there are to predict."""
-        return self.y.shape[1] if self.classes is None else self.classes
-
-    @property
-    def sizes(self) -> dict[Name, int]:
-        """Rows by group."""
-        return sizes_of(self.ids)
-
-    @property
-    def in_effect(self) -> dict[Name, float]:
-        """Rows in effect by group: fewer where they do not count alike."""
-        return effective_rows(self.ids.codes, self.groups, self.weights)
-
-    def take(self, places: npt.NDArray[np.intp]) -> Rows:
-        """Some of the rows, of every group at least one, on the same scales."""
-        return Rows(
-            self.x[places],
-            self.y[places],
-            GroupIds(self.ids.codes[places], self.groups),
-            None if self.weights is None else self.weights[places],
-            self.inputs,
-            self.targets,
-            self.classes,
-        )
-
-    def losses(self, scores: Array) -> dict[Name, float]:
-        """By group: mean squared error over rows and outputs, or log loss of scores (log-odds, or one per class)."""
-        if self.classes is None:
-            return _means(((scores - self.y) ** 2).mean(axis=1), self.ids, self.weights)
-        return _means(row_losses(scores, self.y), self.ids, self.weights)
-
-    def losses_of(self, coef: Array, intercept: Array) -> dict[Name, float]:
-        """By group: those of a linear model in the units of the data."""
-        return self.losses(linear_scores(self.x, coef, intercept))
-
-    def warn_of_one_class(self, penalty: float | None) -> None:
-        """Say which groups have rows of one class only, unless the penalty leaves no worst case to meet."""
-        if self.classes is None or len(self.groups) == 1 or penalty == math.inf:
-            return
-        low, high = np.full(len(self.groups), self.outputs), np.full(len(self.groups), -1)
-        np.minimum.at(low, self.ids.codes, self.y)
-        np.maximum.at(high, self.ids.codes, self.y)
-        lone = [name for name, a, b in zip(self.groups, low, high, strict=True) if a == b]
-        if lone:
-            warn(
-                f"{len(lone)} of {len(self.groups)} group(s) have rows of one class only: {listed(lone)}. The worst "
-                "case over groups can be met there by answering by the group. Merge such groups with others, or "
-                "raise the penalty."
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class WeighedRows:
-    """Rows for any model: inputs and targets as they came, groups, and how much each row counts within its group."""
 
     x: Any
     y: npt.NDArray[Any]
     ids: GroupIds
-    shares: Array
+    weights: Array | None = None
 
-    def take(self, rows: npt.NDArray[np.intp]) -> WeighedRows:
-        """Some of the rows."""
-        ids = GroupIds(self.ids.codes[rows], self.ids.groups)
-        return WeighedRows(take_rows(self.x, rows), self.y[rows], ids, self.shares[rows])
+    @cached_property
+    def shares(self) -> Array:
+        """Weight of every row within its group."""
+        return np.ones(len(self.y)) if self.weights is None else self.weights
+
+    @cached_property
+    def mass(self) -> Array:
+        """Weight of the rows of each group together."""
+        return np.asarray(np.bincount(self.ids.codes, self.shares, minlength=len(self.ids.groups)), np.float64)
 
     @property
     def in_effect(self) -> dict[Name, float]:
         """Rows in effect by group: fewer where they do not count alike."""
-        return effective_rows(self.ids.codes, self.ids.groups, self.shares)
+        return effective_rows(self.ids.codes, self.ids.groups, self.weights)
 
-    @property
-    def mass(self) -> Array:
-        """How much the rows of each group count together."""
-        return np.asarray(np.bincount(self.ids.codes, self.shares, minlength=len(self.ids.groups)), np.float64)
+    def take(self, rows: npt.NDArray[np.intp]) -> Rows:
+        """Return some of the rows; groups keep their codes."""
+        ids = GroupIds(self.ids.codes[rows], self.ids.groups)
+        return Rows(take_rows(self.x, rows), self.y[rows], ids, None if self.weights is None else self.weights[rows])
 
-    def weights(self, q: Array) -> Array:
-        """Weights of the rows for a mixture of groups; they sum to what the rows count together.
+    def weights_for(self, mixture: Array) -> Array:
+        """Return weights of the rows for a mixture of the groups; they sum to what the rows count together.
 
-        By the rows' own mixture a row keeps its own, to the last bit.
+        Groups without rows leave their share to the others.
         """
-        mass = self.mass
-        own = mass / mass.sum()
-        present = np.where(mass > 0, q, 0.0)
+        present = np.where(self.mass > 0, mixture, 0.0)
         if not present.any():  # none of the mixture is here: all groups that are count alike
-            present = (mass > 0).astype(np.float64)
-        ratio = present / np.where(mass > 0, own, 1.0)
-        if (mass == 0).any():
-            ratio /= present.sum()
-        return np.asarray(self.shares * ratio[self.ids.codes])
+            present = (self.mass > 0).astype(np.float64)
+        share = present / present.sum() * self.mass.sum() / np.where(self.mass > 0, self.mass, 1.0)
+        return np.asarray(self.shares * share[self.ids.codes])
 
 
 def counted(
     x: npt.NDArray[Any], y: npt.NDArray[Any], ids: GroupIds, sample_weight: Any
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], GroupIds, Array | None]:
-    """Rows with their weights, less those that have none; a group without weight is an error that names it."""
+    """Return rows that have weight, with their weights; a group without weight is an error that names it."""
     refuse_no_weight(sample_weight)
     x, y, ids, weights = weighted_rows(x, y, ids, sample_weight)
     if weights is not None:  # only their ratios count, and by a power of two no digit is lost
@@ -283,23 +173,17 @@ def counted(
 
 
 def left_in_effect(
-    weights: Mapping[Name, float],
-    sizes: Mapping[Name, int],
-    own: Mapping[Name, float],
-    columns: int,
-    *,
-    quiet: bool = False,
+    weights: Mapping[Name, float], sizes: Mapping[Name, int], own: Mapping[Name, float], columns: int
 ) -> float:
-    """Rows in effect, with a warning where they are fewer than ten per column: which groups, and what to do.
+    """Count the rows in effect; warn where there are fewer than ten per column, unless all rows are of one group.
 
     Parameters
     ----------
     weights, sizes, own : by group: its weight, its rows, and its rows in effect.
-    columns : how many columns of features there are.
-    quiet : whether the weights are those of the rows, which nobody chose; a single group's always are.
+    columns : number of columns of features.
     """
     rows = rows_in_effect(weights, own)
-    if not quiet and len(weights) > 1 and too_few(rows, columns):
+    if len(weights) > 1 and too_few(rows, columns):
         shown = weights_in_words(heaviest(weights, own), weights, sizes)
         warn(
             f"{math.floor(rows)} of {many(sum(sizes.values()), 'row')} are in effect for {many(columns, 'column')}, "
@@ -318,7 +202,7 @@ def refuse_no_weight(sample_weight: Any) -> None:
 
 
 def group_ids(groups: Any, rows: int) -> GroupIds:
-    """The group of every row, by name, from a list, an array, a Series of pandas or polars, or GroupIds."""
+    """Return every row's group, by name, from a list, an array, a Series of pandas or polars, or GroupIds."""
     if isinstance(groups, GroupIds):
         ids = _occurring(groups)
     else:
@@ -334,12 +218,12 @@ def group_ids(groups: Any, rows: int) -> GroupIds:
 
 
 def one_group(name: Name, rows: int) -> GroupIds:
-    """The same group for every row."""
+    """Return the same group for every row."""
     return GroupIds(np.zeros(rows, np.int64), Groups([name]))
 
 
 def ids_to_predict(groups: Any, trained: Groups, rows: int) -> GroupIds:
-    """The group of every row to predict; without groups the one of a fit without groups, or an unknown group."""
+    """Return the group of every row to predict; without groups that of a fit without groups, or an unknown group."""
     if groups is not None:
         return group_ids(groups, rows)
     return one_group(EVERYONE if trained.names == (EVERYONE,) else UNKNOWN, rows)
@@ -367,7 +251,7 @@ def refuse_graph_alone(graph: Any, groups: Any) -> None:
 
 
 def _coded(column: list[Any]) -> GroupIds:
-    """Like ``Groups.of``, and quick where the names are few and the rows many."""
+    """Do as ``Groups.of`` does, but fast for many rows of few groups."""
     met: dict[Any, int] = {}
     try:
         codes = np.fromiter((met.setdefault(name, len(met)) for name in column), np.int64, len(column))
@@ -378,24 +262,24 @@ def _coded(column: list[Any]) -> GroupIds:
 
 
 def _occurring(ids: GroupIds) -> GroupIds:
-    """GroupIds whose groups all occur: some rows of a table come with all of its groups."""
+    """Leave out groups without rows: some rows of a table come with all of its groups."""
     codes = np.asarray(ids.codes.detach().cpu() if hasattr(ids.codes, "detach") else ids.codes)
     if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
         raise DataError(f"group codes have shape {codes.shape} and type {codes.dtype}: expected one integer per row.")
     GroupIds(codes, ids.groups).require_in_range()
-    used, place = np.unique(codes, return_inverse=True)
+    used, index = np.unique(codes, return_inverse=True)
     kept = Groups(ids.groups.decode(used))
-    return GroupIds(kept.encode(ids.groups.decode(used))[place], kept)
+    return GroupIds(kept.encode(ids.groups.decode(used))[index], kept)
 
 
 def sizes_of(ids: GroupIds) -> dict[Name, int]:
-    """Rows by group."""
+    """Count the rows of each group."""
     counts = np.bincount(ids.codes, minlength=len(ids.groups))
     return {name: int(count) for name, count in zip(ids.groups, counts, strict=True)}
 
 
 def draw(ids: GroupIds, most: int, seed: int) -> npt.NDArray[np.intp]:
-    """Places of at most so many rows of every group, drawn from a random stream of the group's own."""
+    """Draw at most so many rows of every group, each from a random stream of its own; return their numbers."""
     chosen = []
     starts = np.cumsum(np.bincount(ids.codes, minlength=len(ids.groups)))[:-1]
     for name, rows in zip(ids.groups, np.split(np.argsort(ids.codes, kind="stable"), starts), strict=True):
@@ -410,38 +294,26 @@ def some_of(ids: GroupIds, rows: npt.NDArray[np.intp]) -> GroupIds:
 
 
 def row_count(x: Any) -> int:
-    """How many rows an array, a frame, a sparse matrix or a list has."""
+    """Count the rows of an array, a frame, a sparse matrix or a list."""
     return int(x.shape[0]) if hasattr(x, "shape") else len(x)
 
 
 def column_count(x: Any) -> int:
-    """How many columns an array, a frame, a sparse matrix or a list has."""
+    """Count the columns of an array, a frame, a sparse matrix or a list."""
     shape = x.shape if hasattr(x, "shape") else np.asarray(x).shape
     return int(shape[1]) if len(shape) > 1 else 1
 
 
 def take_rows(x: Any, rows: npt.NDArray[np.intp]) -> Any:
-    """Some rows of an array, a frame, a sparse matrix or a list."""
+    """Return some rows of an array, a frame, a sparse matrix or a list."""
     return x.iloc[rows] if hasattr(x, "iloc") else np.asarray(x)[rows] if isinstance(x, list) else x[rows]
-
-
-def _means(values: Array, ids: GroupIds, weights: Array | None) -> dict[Name, float]:
-    """Weighted means by group of one value per row."""
-    shares = np.ones(len(values)) if weights is None else weights
-    totals = np.bincount(ids.codes, values * shares, minlength=len(ids.groups))
-    return ids.groups.named(totals / np.bincount(ids.codes, shares, minlength=len(ids.groups)))
-
-
-def linear_scores(x: npt.NDArray[Any], coef: Array, intercept: Array) -> Array:
-    """Rows × outputs, the same bytes on any number of threads."""
-    return np.concatenate(for_each(chunks(len(x)), lambda part: x[part] @ coef + intercept, len(x)))
 
 
 # ---------------------------------------------------------------- targets
 
 
 def target_column(y: Any) -> npt.NDArray[Any]:
-    """Targets as one column, one per row."""
+    """Return targets as one column, one per row."""
     if y is None:
         raise DataError("fit requires y to be passed, but the target y is None: give one target per row.")
     shape = np.asarray(y).shape
@@ -451,7 +323,7 @@ def target_column(y: Any) -> npt.NDArray[Any]:
 
 
 def check_numbers(target: npt.NDArray[Any], classifier: str) -> Array:
-    """Targets as finite numbers; the error for text names the ``classifier`` to use instead."""
+    """Convert targets to finite numbers; the error for text names the ``classifier`` to use instead."""
     try:
         numbers = target.astype(np.float64)
     except (TypeError, ValueError):
@@ -473,7 +345,7 @@ def check_classes(target: npt.NDArray[Any], regressor: str) -> None:
 
 
 def encode_classes(target: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The classes, sorted, and the place of every row's class among them."""
+    """Return the classes, sorted, and the code of every row's class."""
     classes, codes = np.unique(target, return_inverse=True)
     if len(classes) < 2:
         raise DataError(
@@ -491,18 +363,16 @@ def learn_graph_of(
     *,
     test_x: Any = None,
     test_groups: Any = None,
-    scaling: Scaling | None = None,
     rows: int = LEARN_ROWS,
     seed: int = 0,
     **settings: Any,
 ) -> topology.GroupGraph:
-    """Learn a graph from rows: in units of the training columns' standard deviations, and not from all rows.
+    """Learn a graph from a sample of rows, in units of the training columns' standard deviations.
 
     Parameters
     ----------
     x, groups : inputs of the training rows, and their groups.
     test_x, test_groups : the same of unlabelled rows of test groups; both or neither.
-    scaling : of the columns, if not their means and standard deviations in ``x``.
     rows : at most so many of a group, drawn at random by the group's name and ``seed``.
     seed : of the draw, and of the graph's resamples.
     settings : of :func:`toporo.learn_topology`; unless given, ``scales`` is 4 and ``resamples`` 20 up to 10 000 points,
@@ -511,12 +381,12 @@ def learn_graph_of(
     if (test_x is None) != (test_groups is None):
         raise DataError("test_x and test_groups go together: give both or neither.")
     inputs = np.asarray(x)
-    units = scaling or Scaling.of(inputs, None, center=True, what="X")
+    units = Scaling.of(inputs, what="X")
 
     def sample(values: Any, names: Any) -> tuple[Any, GroupIds]:
         ids = group_ids(names, len(values))
-        places = draw(ids, rows, seed)
-        return units.apply(values[places]), GroupIds(ids.codes[places], ids.groups)
+        drawn = draw(ids, rows, seed)
+        return units.apply(values[drawn]), GroupIds(ids.codes[drawn], ids.groups)
 
     features, ids = sample(inputs, groups)
     everything = features

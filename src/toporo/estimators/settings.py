@@ -1,120 +1,162 @@
-"""The settings of an estimator, checked: scikit-learn has constructors store whatever they are given."""
+"""Settings of the estimators: a bound, a network, and all of them checked."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import Any, Self
 
 from sklearn.utils import check_random_state
 
 from toporo.checks import non_negative, number, positive, whole
 from toporo.errors import SettingError
+from toporo.estimators.packing import UNSTORED
 from toporo.robust.divergences import get_divergence
 
-#: What a penalty is unless given: with a radius it must be left at that. And what it is where none can be chosen.
-CHOOSE, PENALTY = "auto", 1.0
-#: The least ridge of ``"auto"``, and that of a network.
-RIDGE = 1e-3
+#: The penalty of networks, and of linear models where none can be chosen.
+PENALTY = 1.0
+
+
+@dataclass(frozen=True)
+class Radius:
+    r"""Bound on the distance of the worst mixture of groups from the prior: :math:`D(q\|p) \le \tau`.
+
+    It takes the place of an estimator's penalty.
+
+    Parameters
+    ----------
+    value : :math:`\tau`; 0 keeps the weights of the groups at the prior.
+
+    >>> import toporo as tr
+    >>> tr.TRORegressor(penalty=tr.Radius(0.1))
+    TRORegressor(penalty=Radius(value=0.1))
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        expected = "a finite number of at least 0 (0 keeps the weights at the prior)"
+        object.__setattr__(self, "value", non_negative(self.value, "radius", expected))
+
+
+@dataclass(frozen=True)
+class Net:
+    """Network as the model of an estimator, and how to train it.
+
+    Parameters
+    ----------
+    hidden : widths of the hidden layers.
+    epochs : passes over the largest group.
+    per_group : rows of every group in a batch.
+    learning_rate : of the optimiser, Adam.
+    step : of the weights of the groups; by default 0.1 for TRO and 0.01 for group DRO.
+    device : where torch trains.
+    module : a ``torch.nn.Module``, of which a copy is trained instead of a perceptron. It gets rows × features and
+        returns a number per target, or a score per class (for two classes, one score will do: the log-odds).
+
+    >>> Net(hidden=[32], epochs=20).hidden
+    (32,)
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    epochs: int = 100
+    per_group: int = 32
+    learning_rate: float = 1e-3
+    step: float | None = None
+    device: Any = field(default="cpu", metadata=UNSTORED)
+    module: Any = field(default=None, metadata=UNSTORED)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.hidden, str) or not isinstance(self.hidden, Iterable):
+            raise SettingError(f"hidden is {self.hidden!r}: expected the layers' sizes, such as (64, 64).")
+        checked = {
+            "hidden": tuple(whole(units, "a layer in hidden", 1) for units in self.hidden),
+            "epochs": whole(self.epochs, "epochs", 1),
+            "per_group": whole(self.per_group, "per_group", 1),
+            "learning_rate": positive(self.learning_rate, "learning_rate"),
+            "step": None if self.step is None else positive(self.step, "step"),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        torch = sys.modules.get("torch")  # a module cannot exist before torch is loaded
+        if self.module is not None and (torch is None or not isinstance(self.module, torch.nn.Module)):
+            hint = " Pass an instance, not the class." if isinstance(self.module, type) else ""
+            raise SettingError(f"module is {self.module!r}: expected a torch.nn.Module.{hint}")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an estimator was told, as plain values; ``network`` says whether the model is one.
+    """Checked settings of an estimator, in a form that can be stored.
 
-    A ridge of None goes with the rows in effect (:func:`toporo.estimators.linear.ridge_for`).
+    Attributes
+    ----------
+    network : how to train a network; None for a linear model.
+    penalty : None if it is to be chosen.
+    radius : instead of a penalty, or None.
+    divergence : by name.
+    prior : by name; None if weights were given.
+    ridge : None if it depends on the rows in effect.
+    seed : of all that is drawn at random.
     """
 
-    network: bool
-    penalty: float | str
+    network: Net | None
+    penalty: float | None
     radius: float | None
     divergence: str
-    temperature: float
+    prior: str | None
     ridge: float | None
-    tol: float
-    hidden: tuple[int, ...]
-    epochs: int
-    per_group: int
-    learning_rate: float
-    step: float
     seed: int
-    fit_intercept: bool
-    standardize: bool
 
+    @classmethod
+    def of(cls, estimator: Any, *, classes: bool) -> Self:
+        """Check the settings of an estimator; the first one that is wrong is an error that names it.
 
-def check_settings(given: Any, *, classes: bool) -> Settings:
-    """The settings of an estimator; an error that names the first one that cannot be."""
-    network = _is_network(given.model)
-    penalty, radius = _penalty(given, network)
-    ridge = _ridge(given.ridge, network)
-    if classes and not network and ridge == 0:
-        raise SettingError(
-            "ridge is 0: a logistic model needs a positive one, because classes that can be told apart without error "
-            "have no best model. Use a small number such as 1e-6."
-        )
-    tol = number(given.tol, "tol", "a number between 0 and 1, such as 1e-6", above=0.0, below=1.0)
-    if network and not given.fit_intercept:
-        raise SettingError("fit_intercept=False only goes with model='linear'.")
-    return Settings(
-        network=network,
-        penalty=penalty,
-        radius=radius,
-        divergence=get_divergence(given.divergence).name,
-        temperature=positive(given.temperature, "temperature"),
-        ridge=ridge,
-        tol=tol,
-        hidden=_hidden(given.hidden),
-        epochs=whole(given.epochs, "epochs", 1),
-        per_group=whole(given.per_group, "per_group", 1),
-        learning_rate=positive(given.learning_rate, "learning_rate"),
-        step=positive(given.step, "step"),
-        seed=_seed(given.random_state),
-        fit_intercept=bool(given.fit_intercept),
-        standardize=bool(given.standardize),
-    )
-
-
-def _is_network(model: Any) -> bool:
-    if isinstance(model, str) and model in ("linear", "mlp"):
-        return model == "mlp"
-    torch = sys.modules.get("torch")  # a module cannot exist before torch is loaded
-    if torch is not None and isinstance(model, torch.nn.Module):
-        return True
-    hint = " Pass an instance, not the class." if isinstance(model, type) else ""
-    raise SettingError(f"model is {model!r}: expected 'linear', 'mlp' or a torch.nn.Module.{hint}")
-
-
-def _penalty(given: Any, network: bool) -> tuple[float | str, float | None]:
-    penalty, radius = given.penalty, given.radius
-    if radius is not None:
-        if penalty not in (CHOOSE, PENALTY):  # the second was the default once, and is in models of that time
+        Parameters
+        ----------
+        estimator : with settings as its user gave them.
+        classes : whether it predicts classes.
+        """
+        network = None if _is(estimator.model, "linear") else estimator.model
+        if not isinstance(network, Net | None):
+            raise SettingError(f"model is {estimator.model!r}: expected 'linear' or a toporo.Net, such as Net((64,)).")
+        radius = estimator.penalty.value if isinstance(estimator.penalty, Radius) else None
+        penalty = None
+        if radius is None and not _is(estimator.penalty, "auto"):
+            expected = "a number of at least 0, float('inf'), 'auto' or a toporo.Radius"
+            penalty = number(estimator.penalty, "penalty", expected, least=0.0, infinite=True)
+        ridge = None
+        if not _is(estimator.ridge, "auto"):
+            ridge = non_negative(estimator.ridge, "ridge", "a finite number of at least 0, or 'auto'")
+        if classes and network is None and ridge == 0:
             raise SettingError(
-                f"penalty={penalty!r} and radius={radius!r} are two ways to say the same: give one, and leave penalty "
-                f"at its default ({CHOOSE!r}) where radius is given."
+                "ridge is 0: a logistic model needs a positive one, because classes that can be told apart without "
+                "error have no best model. Use a small number such as 1e-6."
             )
-        expected = "a finite number of at least 0 (0 keeps the weights at the prior)"
-        return PENALTY, non_negative(radius, "radius", expected)
-    if isinstance(penalty, str) and penalty == CHOOSE:
-        return (PENALTY if network else CHOOSE), None
-    expected = "a number of at least 0, float('inf') or 'auto'"
-    return number(penalty, "penalty", expected, least=0.0, infinite=True), None
+        divergence, seed = get_divergence(estimator.divergence).name, check_seed(estimator.random_state)
+        prior = estimator.prior if isinstance(estimator.prior, str) else None
+        return cls(network, penalty, radius, divergence, prior, ridge, seed)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Return the parameters of an estimator with these settings, but for its graph, test groups and given weights."""
+        return {
+            "model": "linear" if self.network is None else self.network,
+            "penalty": "auto" if self.penalty is None else self.penalty,
+            **({} if self.radius is None else {"penalty": Radius(self.radius)}),
+            "divergence": self.divergence,
+            **({} if self.prior is None else {"prior": self.prior}),
+            "ridge": "auto" if self.ridge is None else self.ridge,
+            "random_state": self.seed,
+        }
 
 
-def _ridge(ridge: Any, network: bool) -> float | None:
-    if isinstance(ridge, str) and ridge == "auto":
-        return RIDGE if network else None
-    return non_negative(ridge, "ridge", "a finite number of at least 0, or 'auto'")
+def _is(value: Any, name: str) -> bool:
+    return isinstance(value, str) and value == name
 
 
-def _hidden(hidden: Any) -> tuple[int, ...]:
-    if isinstance(hidden, str) or not isinstance(hidden, Iterable):
-        raise SettingError(f"hidden is {hidden!r}: expected the layers' sizes, such as (64, 64).")
-    return tuple(whole(units, "a layer in hidden", 1) for units in hidden)
-
-
-def _seed(random_state: Any) -> int:
+def check_seed(random_state: Any) -> int:
+    """Return the seed that a ``random_state`` of scikit-learn stands for."""
     if isinstance(random_state, Integral) and not isinstance(random_state, bool):
         if not 0 <= int(random_state) < 2**32:
             raise SettingError(f"random_state is {random_state!r}: expected a whole number from 0 to 2**32 - 1.")

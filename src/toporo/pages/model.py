@@ -261,8 +261,7 @@ def _penalty_section(report: ModelReport) -> Section | None:
         )
         for score in scores
     )
-    standardised = report.model.classes is None and getattr(estimator, "standardize", False)
-    label = "held-out loss (standardised)" if standardised else f"held-out {report.loss_name}"
+    label = "held-out loss (standardised)" if report.model.classes is None else f"held-out {report.loss_name}"
     text = (
         "Each penalty λ was evaluated with some training groups held out; the one in bold was chosen. The larger λ, "
         "the closer the weights are to the prior (∞: they are the prior). Losses are geometric means over folds. The "

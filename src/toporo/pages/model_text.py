@@ -12,6 +12,7 @@ from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import RowTable
 from toporo.estimators.league import LeagueTable
+from toporo.estimators.settings import Radius
 from toporo.pages.cells import interval_text, number, quoted, quoted_names, where
 from toporo.pages.maps import OUTSIDE
 from toporo.pages.render import Verdict
@@ -175,12 +176,12 @@ def _fitted(report: ModelReport) -> str:
 
 def _penalty(report: ModelReport) -> str:
     estimator, scores = report.model.estimator, report.penalty_scores
-    penalty, radius = getattr(estimator, "penalty_", None), getattr(estimator, "radius", None)
+    penalty, given = getattr(estimator, "penalty_", None), getattr(estimator, "penalty", None)
     if report.model.about.get("method") in ("erm", "group-dro"):
         return ""
-    if radius is not None:
+    if isinstance(given, Radius):
         implied = "" if penalty is None else f", which takes a penalty λ of {penalty:.3g}"
-        return f"The weights stay within {radius:g} of the prior (radius){implied}."
+        return f"The weights stay within {given.value:g} of the prior (radius){implied}."
     if penalty is None or estimator.prior_ is None:
         return ""
     how = "as set"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from toporo.estimators import (
     GroupDRORegressor,
     KrigedClassifier,
     KrigedRegressor,
+    Net,
+    Radius,
     TROClassifier,
     TRORegressor,
 )
@@ -52,7 +54,10 @@ AUTO: dict[str, Any] = {"classification": AutoClassifier, "regression": AutoRegr
 TREES: dict[str, Any] = {"classification": TreesClassifier, "regression": TreesRegressor}
 KRIGED: dict[str, Any] = {"classification": KrigedClassifier, "regression": KrigedRegressor}
 #: Settings that mean nothing to the other methods.
-TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
+TRO_ONLY = ("penalty", "radius", "prior", "divergence")
+#: Settings of linear models and networks, and of networks alone.
+TRO_SETTINGS = ("method", "radius", *TRORegressor().get_params())
+NET_SETTINGS = tuple(each.name for each in fields(Net) if each.name != "module")
 #: Settings of a fit alone, which a fitted model does not keep: whom it tells what it tries, and where it goes on.
 OF_FIT = ("report", "resume")
 
@@ -122,7 +127,8 @@ def fit_table(
         portions are added up in the same order, so the model is the same.
     settings : of the estimator: ``penalty`` and ``radius`` (see :class:`toporo.TRORegressor`; ``"auto"``, unless given,
         chooses the penalty among ten by leaving out regions of training groups; for fewer than four groups, or a
-        network, it is 1), ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``, ``folds``,
+        network, it is 1), ``prior``, ``ridge`` and ``divergence`` of TRO, ``hidden``, ``epochs``, … of a network
+        (:class:`toporo.Net`), ``candidates``, ``folds``,
         ``budget``, … of votes, ``random_state`` of both; and of a linear model or a network ``method``: ``"tro"``
         (unless given), ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control). These three
         may be None, as if not given.
@@ -261,7 +267,7 @@ def default_model(given: Iterable[str]) -> str:
 
 def _of_tro(names: Iterable[str]) -> list[str]:
     """Settings of TRO alone."""
-    own = {"method", *TRORegressor().get_params()} - AutoRegressor().get_params().keys()
+    own = {*TRO_SETTINGS, *NET_SETTINGS} - AutoRegressor().get_params().keys()
     return [name for name in names if name in own]
 
 
@@ -289,7 +295,7 @@ def _auto(model: str, task: str, graph: GroupGraph | None, test_groups: list[str
     known = AUTO[task]().get_params()
     for name in wanted:
         if name not in known:
-            raise UnknownNameError("setting", name, {*known, *TRORegressor().get_params()})
+            raise UnknownNameError("setting", name, {*known, *TRO_SETTINGS, *NET_SETTINGS})
     if model == "trees":
         return TREES[task](**wanted)
     return AUTO[task](graph=graph, test_groups=test_groups or None, **wanted)
@@ -297,10 +303,9 @@ def _auto(model: str, task: str, graph: GroupGraph | None, test_groups: list[str
 
 def _tro(task: str, method: str, graph: GroupGraph | None, test_groups: list[str], wanted: dict[str, Any]) -> Any:
     classes = task == "classification"
-    known = TRORegressor().get_params()
     for name in wanted:
-        if name not in known:
-            raise UnknownNameError("setting", name, known)
+        if name not in {*TRO_SETTINGS, *NET_SETTINGS}:
+            raise UnknownNameError("setting", name, {*TRO_SETTINGS, *NET_SETTINGS})
     penalty, radius = wanted.get("penalty", "auto"), wanted.get("radius")
     if radius is not None and penalty != "auto":
         raise SettingError(f"penalty={penalty!r} and radius={radius!r} are two ways to say the same: give one.")
@@ -309,6 +314,13 @@ def _tro(task: str, method: str, graph: GroupGraph | None, test_groups: list[str
         if own:
             raise SettingError(f"method {method!r} {METHODS[method]}: leave {' and '.join(own)} out.")
         wanted = {key: value for key, value in wanted.items() if key not in TRO_ONLY}
+    net = {name: wanted.pop(name) for name in NET_SETTINGS if name in wanted}
+    if wanted["model"] == "mlp":
+        wanted["model"] = Net(**net)
+    elif net:
+        raise SettingError(f"{' and '.join(net)} are of a network: leave them out, or fit one (model='mlp').")
+    if radius is not None:
+        wanted["penalty"] = Radius(wanted.pop("radius"))
     if method == "group-dro":
         return (GroupDROClassifier if classes else GroupDRORegressor)(**wanted)
     if method == "erm":
@@ -323,7 +335,7 @@ def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wan
     known = [name for name in KRIGED[task]().get_params() if name != "graph"]
     given = {k: v for k, v in wanted.items() if v is not None and (k, v) != ("penalty", "auto")}
     for name in given:
-        if name not in known and name not in TRORegressor().get_params():
+        if name not in known and name not in {*TRO_SETTINGS, *NET_SETTINGS}:
             raise UnknownNameError("setting", name, known)
     strange = [*(["method"] if method != "tro" else []), *(name for name in given if name not in known)]
     if strange:

@@ -272,16 +272,16 @@ class Large:
             return
         moments, low, high = self.inputs(encoder, target=False)
 
-        def passes(scaling: Scaling, intercept: bool) -> LogisticLosses:
+        def passes(scaling: Scaling) -> LogisticLosses:
             labels = tuple(estimator.classes_.tolist())  # of the rows drawn, which have all classes
             shift = scaling.center / scaling.scale
-            encoded = RowEncoder(encoder, scaling, intercept, labels, moments.groups, moments.mass)
+            encoded = RowEncoder(encoder, scaling, labels, moments.groups, moments.mass)
 
             def over(*more: Any) -> Iterator[Sums]:
                 return over_chunks(self.machines, sums_of_chunk, self.dataset, self.plan, *more, title="another pass")
 
             rows = ChunkRows(over, encoded)
-            return LogisticLosses(moments.groups, moments.mass, shift, 0.0, intercept, labels, rows)
+            return LogisticLosses(moments.groups, moments.mass, shift, 0.0, True, labels, rows)
 
         estimator.fit_passes(moments, (ready.x, ready.y, ready.ids, ready.weights), low, high, passes)
 

@@ -349,7 +349,7 @@ class TableModel:
         if interval is not None:
             checked_level(interval)
             if not self.has_intervals:
-                costly = self.kriged or getattr(self.estimator, "net_", None) is not None
+                costly = self.kriged or getattr(self.estimator, "model", "linear") != "linear"
                 raise SettingError(f"the model has no intervals: {why_none(len(self.groups), costly=costly)}.")
             if not self._own_intervals and self._left_out is not None:
                 self._left_out.checked(interval)

@@ -27,14 +27,12 @@ class RowEncoder:
     Attributes
     ----------
     encoder, scaling : from columns to inputs.
-    intercept : whether a one follows them.
     labels : the sorted classes.
     groups, mass : the groups, and the weight of the rows of each.
     """
 
     encoder: Encoder
     scaling: Scaling
-    intercept: bool
     labels: tuple[str, ...]
     groups: Groups
     mass: Array
@@ -58,8 +56,7 @@ class RowEncoder:
             inputs = self.encoder.transform(rows).matrix
             inputs -= self.scaling.center
             inputs /= self.scaling.scale
-            if self.intercept:
-                inputs = np.column_stack([inputs, np.ones(len(inputs))])
+            inputs = np.column_stack([inputs, np.ones(len(inputs))])  # the last is the intercept
             target, names = frame.text(plan.target), told.names
             target = target.known() if isinstance(frame[plan.target], Texts) else target
             classes = np.array([*(class_of.get(level, -1) for level in target.levels), -1])[target.codes[used]]

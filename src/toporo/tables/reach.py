@@ -221,7 +221,7 @@ class Reach:
             x, ids = x[sample_weight > 0], GroupIds(ids.codes[sample_weight > 0], ids.groups)
         ids = group_ids(ids, len(x))
         try:
-            scaling = Scaling.of(x, None, center=True, what="X")
+            scaling = Scaling.of(x, what="X")
         except DataError:
             return None
         weights = listened_to(estimator, x, ids)
