@@ -307,4 +307,4 @@ def test_a_fit_on_any_graph_succeeds_or_says_what_is_wrong(world: Any, prior: st
     assert sum(model.prior_.weights.values()) == pytest.approx(1)
     if with_test and test_groups:
         hops = graph.hops(test_groups)
-        assert model.hops_ == {name: hops[name] for name in Groups(known)}
+        assert {row.group: row.hops for row in model.explain()} == {name: hops[name] for name in Groups(known)}

@@ -79,7 +79,7 @@ def test_the_linear_model_alone_is_what_was_the_default() -> None:
 
 def test_settings_of_both_decide_nothing() -> None:
     assert default_model(["random_state", "folds", "candidates"]) == "auto"
-    assert default_model(["random_state", "temperature"]) == "linear"
+    assert default_model(["random_state", "ridge"]) == "linear"
     with_mine = fit(candidates={"mine": Ridge()}, random_state=3)
     assert "mine" in with_mine.estimator.votes_
     assert with_mine.estimator.random_state == 3

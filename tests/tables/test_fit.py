@@ -192,7 +192,7 @@ def test_weights_count_like_repeated_rows() -> None:
     weighted = table | {"w": [2.0 if i in first else 1.0 for i in range(160)]}
     for name in (twice, weighted):
         name["depth"] = [0.0 if value is None else value for value in name["depth"]]
-    given = {"standardize": False, "prior": "uniform", "ridge": 1e-3}  # automatic ones go by rows in effect
+    given = {"prior": "uniform", "ridge": 1e-3}  # automatic ones go by rows in effect
     one, other = fit(twice, **given), fit(weighted, weight="w", **given)
     assert np.allclose(one.predict(river(4)), other.predict(river(4)), atol=1e-4)
 

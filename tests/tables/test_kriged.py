@@ -318,7 +318,7 @@ def test_narrow_and_wide_tables_have_finite_predictions(rows: int, columns: int,
     ("settings", "error", "words"),
     [
         ({"method": "erm"}, SettingError, "does not take method for regression: leave method out"),
-        ({"normalization": "sum", "prior": "uniform"}, SettingError, "leave normalization and prior out"),
+        ({"divergence": "kl", "prior": "uniform"}, SettingError, "leave divergence and prior out"),
         ({"radius": 0.1}, SettingError, "leave radius out"),
         ({"ridge": 0.1, "epochs": 3}, SettingError, "leave ridge and epochs out"),
         ({"contxt": "row"}, UnknownNameError, "Did you mean 'context'"),

@@ -139,7 +139,7 @@ class Settings:
         return cls(network, penalty, radius, divergence, prior, ridge, seed)
 
     def parameters(self) -> Mapping[str, Any]:
-        """Return the parameters of an estimator with these settings, but for its graph, test groups and given weights."""
+        """Return the parameters of an estimator but for graph, test groups and a prior that was given by weights."""
         return {
             "model": "linear" if self.network is None else self.network,
             "penalty": "auto" if self.penalty is None else self.penalty,
