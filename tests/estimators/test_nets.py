@@ -96,18 +96,6 @@ def test_weights_of_rows(kind: Any, table: Any) -> None:
     assert heavy.predict(table.x).tobytes() != plain.predict(table.x).tobytes()
 
 
-def test_heavy_rows_are_fitted_best() -> None:
-    rng = np.random.default_rng(0)
-    x, groups = rng.normal(size=(80, 1)), np.array(list("ab"))[np.arange(80) % 2]
-    y = np.where(np.arange(80) % 4 < 2, 1.0, -1.0) * 3.0  # two answers to the same question
-    weights = np.where(y > 0, 20.0, 1.0)
-    model = TRORegressor(**QUICK).fit(x, y, groups=groups, sample_weight=weights)
-    assert model.predict(x).mean() > 2.0
-    assert model.group_losses_["a"] == pytest.approx(
-        np.average((model.predict(x) - y)[groups == "a"] ** 2, weights=weights[groups == "a"])
-    )
-
-
 @pytest.mark.parametrize(("kind", "table"), BOTH)
 def test_a_single_group(kind: Any, table: Any) -> None:
     with pytest.warns(TopoRoWarning, match="got no groups"):

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from toporo import GroupDROClassifier, GroupDRORegressor, GroupGraph, Radius, TROClassifier, TRORegressor
-from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
 from toporo.errors import DataError, TopoRoError, TopoRoWarning
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import Groups
@@ -129,15 +128,6 @@ def test_neither_order_nor_names_matter(problem: Problem, random: Any, data: Any
         assert close(one.group_losses_[name], other.group_losses_[new[name]])
 
 
-@quick
-@given(problems(groups=2), st.sampled_from([None, float("nan"), ["a"], {}, object()]), st.data())
-def test_names_that_are_none_are_refused(problem: Problem, name: Any, data: Any) -> None:
-    groups = list(problem.groups)
-    groups[data.draw(st.integers(0, len(groups) - 1))] = name
-    with pytest.raises(DataError):
-        replace(problem, groups=groups).fit()
-
-
 # ---------------------------------------------------------------- rows
 
 
@@ -242,7 +232,7 @@ def test_the_radius_is_a_bound(problem: Problem, radius: float) -> None:
     assert divergence(model, problem.settings["divergence"]) <= radius + 1e-6
 
 
-# ---------------------------------------------------------------- graphs and splits
+# ---------------------------------------------------------------- graphs
 
 
 @st.composite
@@ -254,36 +244,6 @@ def graphs(draw: Callable[..., Any], least: int = 3) -> tuple[GroupGraph, list[H
     graph = GroupGraph.from_edges(pairs, nodes=names)
     known = draw(st.integers(least, len(names)))
     return graph, names[:known], names[known:]
-
-
-@quick
-@given(graphs(least=4), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
-def test_splitters_part_the_rows_by_group(world: Any, splits: int, with_test: bool, random: Any) -> None:
-    graph, known, test_groups = world
-    groups = [*known, *(random.choice(known) for _ in range(10))]
-    test = test_groups if with_test and test_groups else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)
-        for splitter in (LeaveRegionOut(graph, max_splits=splits), GraphHopSplit(graph, test, n_splits=splits)):
-            try:
-                folds = list(splitter.split(np.zeros((len(groups), 1)), groups=groups))
-            except DataError as error:
-                assert "n_splits" in str(error)  # noqa: PT017
-                continue
-            assert 0 < len(folds) <= splits
-            for train, held in folds:
-                assert sorted([*train, *held]) == list(range(len(groups)))
-                inside, outside = {groups[i] for i in train}, {groups[i] for i in held}
-                assert inside
-                assert outside
-                assert not inside & outside
-            assert len({tuple(held) for _, held in folds}) == len(folds)
-
-
-def test_one_region_of_a_graph_in_pieces_is_no_larger_than_a_piece() -> None:
-    graph = GroupGraph.from_edges([("x", "y")], nodes="abcdxy")
-    assert LeaveRegionOut(graph, max_splits=1).regions("abcd") == [("a",)]
-    assert LeaveRegionOut(graph, max_splits=1).regions("abxy") == [("x", "y")]
 
 
 @quick

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from toporo.choice.penalty import PriorMaker
 from toporo.errors import DataError, SettingError, warn
+from toporo.estimators.explain import GroupRow, GroupTable
 from toporo.estimators.rows import EVERYONE, group_ids, left_in_effect, one_group
 from toporo.graphs import as_graph, check_groups
 from toporo.groups import GroupIds, Groups
@@ -140,6 +141,30 @@ class WeighedGroups:
             self.topology.require([*groups, *(self.test_groups or ())])
         elif self.test_groups is not None:
             raise DataError("it has test groups and no graph.")
+
+    def table(self, losses: Mapping[Name, float]) -> GroupTable:
+        """Return a table of the groups, the heaviest weight first.
+
+        Parameters
+        ----------
+        losses : of the model, by group.
+        """
+        graph, test, prior, groups = self.topology, self.test_groups, self.prior, Groups(self.group_sizes)
+        centrality = PriorMaker("auto", graph, test is not None).centrality(groups, test, prior)
+        hops = None if graph is None or test is None else graph.hops(test)
+        rows = [
+            GroupRow(
+                group=name,
+                size=self.group_sizes[name],
+                loss=losses[name],
+                centrality=None if centrality is None else centrality[name],
+                prior=1.0 if prior is None else prior.weights[name],
+                weight=self.group_weights[name],
+                hops=None if hops is None else hops[name],
+            )
+            for name in groups
+        ]
+        return GroupTable.of(rows, self.rows_in_effect, 0.0 if prior is None else prior.capped_mass)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of an estimator that these groups follow from."""

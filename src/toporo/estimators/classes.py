@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -19,16 +17,15 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from toporo.choice.penalty import PenaltyChoice, PenaltyScore, PriorMaker
-from toporo.errors import DataError
+from toporo.choice.penalty import PenaltyChoice, PenaltyScore
 from toporo.estimators import linear
 from toporo.estimators.base import GroupPrior, WeighedGroups, adopt, plot_bars, training_groups
-from toporo.estimators.explain import GroupRow, GroupTable
+from toporo.estimators.explain import GroupTable
 from toporo.estimators.models import Fit, FitRecord, LinearModel, Model
 from toporo.estimators.rows import Rows, Scaling, check_classes, counted, encode_classes
 from toporo.estimators.settings import Settings
 from toporo.estimators.training_rows import TrainingRows
-from toporo.groups import GroupIds, Groups
+from toporo.groups import GroupIds
 from toporo.robust.factors import GroupFactors
 from toporo.robust.logistic import LogisticLosses
 from toporo.topology.graph import GroupGraph
@@ -49,7 +46,6 @@ class TROEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ha
     """
 
     n_features_in_: int
-    fitted_: FittedTRO
     group_weights_: dict[Name, float]
     group_losses_: dict[Name, float]
     group_sizes_: dict[Name, int]
@@ -127,23 +123,14 @@ class TROEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ha
             from toporo.estimators import nets  # a linear model needs no torch, which takes seconds to load
 
             found, weights = nets.fit(rows, known.prior, settings, settings.network, group_dro=self._group_dro)
-        columns = getattr(self, "feature_names_in_", None)
-        fitted = FittedTRO(
-            kind=type(self).__name__,
-            settings=settings,
-            feature_names=None if columns is None else tuple(map(str, columns)),
-            classes=getattr(self, "classes_", None),
-            one_column=getattr(self, "_one_column", False),
-            groups=known.weighed(weights, rows.sizes),
-            fit=found,
-        )
-        return self._adopt(fitted)
+        self._settings = settings
+        return self._adopt(known.weighed(weights, rows.sizes), found)
 
-    def _adopt(self, fitted: FittedTRO) -> Self:
+    def _adopt(self, groups: WeighedGroups, found: Fit) -> Self:
         """Take over what was fitted, now or before it was stored."""
-        self.fitted_ = fitted
-        adopt(self, fitted.groups)
-        adopt(self, fitted.fit)
+        self._groups, self._found = groups, found
+        adopt(self, groups)
+        adopt(self, found)
         self.penalty_scores_ = None if self.choice_ is None else self.choice_.scores
         if isinstance(self.model_, LinearModel):
             self._set_coefficients(self.model_)
@@ -169,7 +156,7 @@ class TROEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ha
     def explain(self) -> GroupTable:
         """Return a table of the training groups, the heaviest weight first."""
         check_is_fitted(self)
-        return self.fitted_.table
+        return self._groups.table(self.group_losses_)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the graph with the groups' weights as sizes, or without a graph the weights as bars.
@@ -446,82 +433,3 @@ class GroupDROClassifier(_GroupDRO, TROClassifier):
     >>> model.predict([[1.5]]).tolist(), model.penalty_
     (['wet'], 0.0)
     """
-
-
-KINDS = {each.__name__: each for each in (TRORegressor, TROClassifier, GroupDRORegressor, GroupDROClassifier)}
-
-
-@dataclass(frozen=True, eq=False)
-class FittedTRO:
-    """Fitted TRO or group DRO estimator as a value.
-
-    Attributes
-    ----------
-    kind : name of the estimator's class.
-    settings : of the estimator.
-    feature_names, classes, one_column : columns and classes of the training rows.
-    groups, fit : groups and their weights, and the model.
-    """
-
-    kind: str
-    settings: Settings
-    feature_names: tuple[str, ...] | None
-    classes: npt.NDArray[Any] | None
-    one_column: bool
-    groups: WeighedGroups
-    fit: Fit
-
-    @cached_property
-    def table(self) -> GroupTable:
-        """Training groups, the heaviest weight first."""
-        graph, test, prior = self.groups.topology, self.groups.test_groups, self.groups.prior
-        names = Groups(self.groups.group_sizes)
-        centrality = PriorMaker("auto", graph, test is not None).centrality(names, test, prior)
-        hops = None if graph is None or test is None else graph.hops(test)
-        rows = [
-            GroupRow(
-                group=name,
-                size=self.groups.group_sizes[name],
-                loss=self.fit.group_losses[name],
-                centrality=None if centrality is None else centrality[name],
-                prior=1.0 if prior is None else prior.weights[name],
-                weight=self.groups.group_weights[name],
-                hops=None if hops is None else hops[name],
-            )
-            for name in names
-        ]
-        return GroupTable.of(rows, self.groups.rows_in_effect, 0.0 if prior is None else prior.capped_mass)
-
-    @classmethod
-    def of(cls, estimator: TROEstimator) -> FittedTRO:
-        """Return what an estimator was fitted to."""
-        return estimator.fitted_
-
-    def check(self) -> None:
-        """Raise unless its parts fit together."""
-        if self.kind not in KINDS or issubclass(KINDS[self.kind], TROClassifier) != (self.classes is not None):
-            raise DataError(f"its class is {self.kind!r:.50}, with{'' if self.classes is not None else 'out'} classes.")
-        if self.fit.group_losses.keys() != self.groups.group_sizes.keys():
-            raise DataError("its losses are those of other groups.")
-        inputs, outputs = self.fit.model.shape
-        if self.feature_names is not None and len(self.feature_names) != inputs:
-            raise DataError(f"it has {len(self.feature_names)} names of features, expected {inputs}.")
-        classes = 0 if self.classes is None else len(self.classes)
-        expected = outputs if not classes and not self.one_column else 1 if classes in (0, 2) else classes
-        if outputs != expected:
-            raise DataError(f"its model has {outputs} output(s), expected {expected}.")
-        Settings.of(self.estimator(), classes=self.classes is not None)
-
-    def estimator(self) -> TROEstimator:
-        """Make the estimator: it predicts and explains the same, and can be fitted anew."""
-        given = self.groups.settings() | dict(self.settings.parameters())
-        kind = KINDS[self.kind]
-        made: TROEstimator = kind(**{name: given[name] for name in kind._get_param_names()})
-        made.n_features_in_ = self.fit.model.shape[0]
-        if self.feature_names is not None:
-            made.feature_names_in_ = np.asarray(self.feature_names, dtype=object)
-        if isinstance(made, TROClassifier) and self.classes is not None:
-            made.classes_ = self.classes
-        elif isinstance(made, TRORegressor):
-            made._one_column = self.one_column
-        return made._adopt(self)

@@ -50,7 +50,7 @@ class TorchModule(Model):
         """Raise: a module is code."""
         raise SettingError(
             f"a network of one's own ({type(self.net).__name__}) cannot be stored, because only its code can make it "
-            "again. Use Net without a module, or save estimator.fitted_.model.net.state_dict() beside that code."
+            "again. Use Net without a module, or save estimator.model_.net.state_dict() beside that code."
         )
 
     @property

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,7 +24,6 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, h
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.estimators.base import GroupPrior, WeighedGroups, adopt, training_groups
 from toporo.estimators.rows import Rows, check_classes, column_count, group_ids, refuse_no_weight, sizes_of
-from toporo.estimators.trees import StoredTrees
 from toporo.groups import GroupIds, Groups
 from toporo.robust.rows import as_weights, refuse_infinite
 from toporo.types import Array, Name
@@ -39,7 +37,6 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
     """Weights and the fit; the kinds of targets differ in the two classes below."""
 
     estimator_: Any
-    fitted_: WeighedGroups
     group_weights_: dict[Name, float]
 
     #: Whether the target is a class.
@@ -80,7 +77,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
 
     def _adopt(self, inner: Any, groups: WeighedGroups) -> Self:
         """Take over what was fitted, now or before it was stored."""
-        self.estimator_, self.fitted_ = inner, groups
+        self.estimator_, self._groups = inner, groups
         adopt(self, groups)
         for name in ("n_features_in_", "feature_names_in_", "classes_"):
             if hasattr(inner, name):
@@ -242,32 +239,6 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc] 
         """
         check_is_fitted(self)
         return self.estimator_.predict_proba(X)
-
-
-@dataclass(frozen=True, eq=False)
-class FittedWeighted:
-    """Fitted weighted model as a value: boosted trees of scikit-learn, and the weights that they were fitted with.
-
-    Attributes
-    ----------
-    trees : the fitted trees.
-    groups : groups and their weights.
-    """
-
-    trees: StoredTrees
-    groups: WeighedGroups
-
-    @classmethod
-    def of(cls, estimator: RobustEstimator) -> Self:
-        """Take from a fitted estimator what it can be made of again."""
-        inner = estimator.estimator_
-        return cls(inner if isinstance(inner, StoredTrees) else StoredTrees.of(inner), estimator.fitted_)
-
-    def estimator(self) -> RobustEstimator:
-        """Make the estimator, which predicts the same; to fit it anew, set its ``estimator`` first."""
-        kind = RobustRegressor if self.trees.classes_ is None else RobustClassifier
-        made: RobustEstimator = kind(self.trees, **self.groups.settings())
-        return made._adopt(self.trees, self.groups)
 
 
 # ---------------------------------------------------------------- the estimator inside
