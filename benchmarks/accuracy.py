@@ -27,7 +27,7 @@ from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 import toporo as tr
-from toporo.topology.kernel import dense_affinity, knn_affinity
+from toporo.topology.kernel import gaussian_kernel
 
 POINTS = 2000
 SEEDS = 4
@@ -130,7 +130,7 @@ def toporo_emd(points: np.ndarray, labels: Labels, *, kernel: str) -> np.ndarray
 
 
 def peer_emd(points: np.ndarray, labels: Labels, *, order: int) -> np.ndarray:
-    return l1_distances(diffusion_emd_peer(knn_affinity(points), indicators_of(labels), order=order))
+    return l1_distances(diffusion_emd_peer(_kernel(points, "knn"), indicators_of(labels), order=order))
 
 
 TRUTH = "exact EMD, shortest paths (the truth)"
@@ -229,12 +229,16 @@ def _exact(points: np.ndarray, groups: dict[str, Labels]) -> dict[tuple[str, str
     indicators = {setting: indicators_of(labels) for setting, labels in groups.items()}
     cuts = np.cumsum([part.shape[1] for part in indicators.values()])[:-1]
     exact = {}
-    for title, build in (("knn", knn_affinity), ("dense", dense_affinity)):
-        stacked = squaring_densities(build(points), np.hstack(list(indicators.values())))
+    for title in ("knn", "dense"):
+        stacked = squaring_densities(_kernel(points, title), np.hstack(list(indicators.values())))
         parts = [np.split(density, cuts, axis=1) for density in stacked]
         for i, setting in enumerate(indicators):
             exact[title, setting] = weighted_l1([part[i] for part in parts])
     return exact
+
+
+def _kernel(points: np.ndarray, kind: str) -> Any:
+    return gaussian_kernel(points, kind, "knn", 15)[0]
 
 
 def _times(ratio: float) -> str:

@@ -24,9 +24,14 @@ from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 import toporo as tr
+from toporo.topology.chebyshev import DyadicFilters
 from toporo.topology.data_graph import DataGraph
-from toporo.topology.kernel import knn_affinity
-from toporo.topology.neighbors import TREE_DIMENSIONS, nearest
+from toporo.topology.diffusion import GroupDiffusion, Settings
+from toporo.topology.fused import FusedEngine
+from toporo.topology.kernel import gaussian_kernel
+from toporo.topology.memory import plan_blocks
+from toporo.topology.neighbors import TREE_DIMENSIONS, locality_order, nearest
+from toporo.topology.operator import DiffusionOperator
 
 GROUPS = 50
 #: Have numba compile for a processor with AVX2 and no more. Tests and all benchmarks can be run under it.
@@ -48,8 +53,18 @@ def blobs(n: int, m: int = GROUPS, seed: int = 0) -> tuple[np.ndarray, np.ndarra
     return 2 * rng.normal(size=(m, 3))[labels] + rng.normal(size=(n, 3)), labels
 
 
-def ours(kernel: Any, labels: np.ndarray, **settings: Any) -> tr.topology.GroupDistances:
-    return tr.diffusion_emd(None, labels, affinity=kernel, device="cpu", progress=False, **settings)
+def graph_of(points: np.ndarray, labels: np.ndarray) -> tuple[Any, np.ndarray]:
+    """The kNN kernel of the points, ordered so that near ones are near each other, and their labels."""
+    order = locality_order(points)
+    return gaussian_kernel(points[order], "knn", "knn", 15)[0], labels[order]
+
+
+def ours(kernel: Any, labels: np.ndarray, tol: float = 1e-6) -> tr.topology.GroupDistances:
+    """From the kernel to the distances, by the fused engine."""
+    operator, ids = DiffusionOperator.from_kernel(kernel.copy(), np.ones(len(labels))), tr.Groups.of(labels)
+    blocks = plan_blocks(len(labels), len(ids.groups), 11, operator.size, None)
+    graph = DataGraph(operator, ids, np.arange(len(labels)), {"kernel": "knn"})
+    return GroupDiffusion(graph, DyadicFilters(10, 0.5), FusedEngine(operator), blocks, Settings(tol=tol)).distances()
 
 
 def peer(kernel: Any, indicators: np.ndarray, order: int) -> np.ndarray:
@@ -104,20 +119,20 @@ def peers_row(title: str, n: int) -> str:
     """One line of the table: toporo and its peer on the same graph, the peer first."""
     with threadpool_limits(1):
         points, labels = {"roll": roll, "blobs": blobs}[title](n)
-        kernel, indicators = knn_affinity(points), indicators_of(labels)
+        kernel, labels = graph_of(points, labels)
+        indicators = indicators_of(labels)
         peer(kernel, indicators, 4)  # imports and warms up
         slow, slow_result = timed(partial(peer, kernel, indicators, 128), 1)
         fast, fast_result = timed(partial(peer, kernel, indicators, 32), 1)
-        engine = "numba"
-        exact = ours(kernel, labels, tol=1e-10, engine=engine).matrix
+        exact = ours(kernel, labels, tol=1e-10).matrix
 
         def off(distances: np.ndarray) -> float:
             return float((np.abs(distances - exact)[exact > 0] / exact[exact > 0]).max())
 
-        default, result = timed(partial(ours, kernel, labels, engine=engine))
+        default, result = timed(partial(ours, kernel, labels))
         matched, matched_off = default, off(result.matrix)
         for tol in (1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
-            taken, looser = timed(partial(ours, kernel, labels, tol=tol, engine=engine))
+            taken, looser = timed(partial(ours, kernel, labels, tol=tol))
             if off(looser.matrix) > off(slow_result):
                 break
             matched, matched_off = taken, off(looser.matrix)
@@ -133,7 +148,7 @@ def bench_geodesic() -> list[str]:
     with threadpool_limits(1):
         edges = kneighbors_graph(points, 15, mode="distance")
         edges = edges.maximum(edges.T)
-        kernel = knn_affinity(points)
+        kernel, ordered = graph_of(points, labels)
         members = [np.flatnonzero(labels == code) for code in range(10)]
 
         def exact() -> None:
@@ -144,7 +159,7 @@ def bench_geodesic() -> list[str]:
 
         rounds = []
         for _ in range(7):  # both in every round, so that what else the machine does hits them alike
-            rounds.append((timed(exact, 1)[0], timed(partial(ours, kernel, labels, engine="numba"), 5)[0]))
+            rounds.append((timed(exact, 1)[0], timed(partial(ours, kernel, ordered), 5)[0]))
     lines = [
         "2000 points of a Swiss roll, 10 groups, the graph given to both: shortest paths (scipy) and all pairs of",
         "`emd2` (POT) against toporo; single thread, CPU seconds, medians of seven rounds.",
@@ -159,7 +174,7 @@ def bench_geodesic() -> list[str]:
 
 def bench_growth() -> list[str]:
     lines = [
-        "CPU seconds from graph and features to distances, single thread, median of three; the exponent is the slope",
+        "CPU seconds from graph to distances, single thread, median of three; the exponent is the slope",
         "of the least-squares line through the logarithms; beside it, the slope between the two sizes where it is",
         "steepest.",
         "",
@@ -179,22 +194,14 @@ def bench_growth() -> list[str]:
         for title, make in (("roll", roll), ("blobs", blobs)):
             sizes, seconds = [10_000, 30_000, 100_000, 300_000], []
             for n in sizes:
-                points, labels = make(n)
-                kernel = knn_affinity(points)
-                seconds.append(timed(partial(_with_features, points, kernel, labels))[0])
+                seconds.append(timed(partial(ours, *graph_of(*make(n))))[0])
             row(title, f"points, {GROUPS} groups", sizes, seconds)
         for n in (10_000, 100_000):
             sizes, seconds = [10, 20, 50, 100, 200], []
-            points, _ = roll(n)
-            kernel = knn_affinity(points)
             for m in sizes:
-                seconds.append(timed(partial(_with_features, points, kernel, roll(n, m)[1]))[0])
+                seconds.append(timed(partial(ours, *graph_of(*roll(n, m))))[0])
             row("roll", f"groups, {n} points", sizes, seconds)
     return lines
-
-
-def _with_features(points: np.ndarray, kernel: Any, labels: np.ndarray) -> None:
-    tr.diffusion_emd(points, labels, affinity=kernel, device="cpu", engine="numba", progress=False)
 
 
 def _graph(points: np.ndarray) -> DataGraph:
@@ -235,7 +242,7 @@ rng = np.random.default_rng(0)
 labels = np.arange(n) % m
 points = 2 * rng.normal(size=(m, 3))[labels] + rng.normal(size=(n, 3))
 start, cpu = time.perf_counter(), time.process_time()
-found = tr.diffusion_emd(points, labels, device="cpu", memory_limit=limit, progress=False)
+found = tr.diffusion_emd(points, labels, device="cpu", memory_limit=limit)
 print(json.dumps({"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu, "peak": peak(),
                   "threads": usable_threads(), "predicted": found.settings["predicted_peak"]}))
 """

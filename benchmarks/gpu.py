@@ -9,6 +9,7 @@ import json
 import platform
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ from engine import GROUPS, blobs
 
 from toporo.machine import usable_threads
 from toporo.topology.diffusion import GroupDiffusion
+from toporo.topology.torch_engine import TorchEngine
 
 
-def run(n: int, device: str, repeats: int = 1, engine: str = "auto") -> tuple[dict[str, Any], np.ndarray]:
+def run(n: int, device: str, repeats: int = 1, engine: Any = None) -> tuple[dict[str, Any], np.ndarray]:
     """Seconds to build the graph and copy it and to compute distances; the distances."""
     points, labels = blobs(n)
     start = time.perf_counter()
-    prepared = GroupDiffusion.prepare(points, labels, kernel="knn", device=device, engine=engine, progress=False)
+    prepared = GroupDiffusion.prepare(points, labels, kernel="knn", device=device)
+    if engine is not None:
+        prepared = replace(prepared, engine=engine(prepared.graph.operator, device))
     if device != "cpu":
         torch.cuda.synchronize()
     graph = time.perf_counter() - start
@@ -59,7 +63,7 @@ def main() -> None:
     small, _ = run(20_000, "cuda", 2)  # loads the libraries
     rows.append(run(100_000, "cuda", 3))
     rows.append(run(1_000_000, "cuda", 3))
-    rows.append(run(1_000_000, "cuda", 3, "torch"))
+    rows.append(run(1_000_000, "cuda", 3, TorchEngine))
     rows.append(run(10_000_000, "cuda", 2))
     rows.append(run(1_000_000, "cpu"))
     ratio = rows[-1][0]["distances_s"] / rows[1][0]["distances_s"]

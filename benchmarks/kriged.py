@@ -26,7 +26,7 @@ from sklearn.metrics import log_loss
 
 import toporo as tr
 from toporo.paper.configuration import grow_region
-from toporo.paper.nclimdiv import find_releases, read_temperatures
+from toporo.paper.nclimdiv import PLACE, read_temperatures
 from toporo.paper.tpt48 import SPLITS, border_graph
 
 #: Years of a region's rows.
@@ -67,7 +67,7 @@ class Problem:
 
 def regions(folder: Path, years: range, count: int) -> list[Problem]:
     """July to December from January to June, in a connected region of states that nobody has seen."""
-    by_state = read_temperatures(find_releases(folder)[0], years)
+    by_state = read_temperatures(max(folder.glob(PLACE)), years)
     graph, rng = border_graph(), np.random.default_rng(0)
     made = []
     for _ in range(count):
@@ -81,7 +81,7 @@ def regions(folder: Path, years: range, count: int) -> list[Problem]:
 
 def half(folder: Path, years: range, split: str) -> Problem:
     """One of the paper's halves of the country, in its units: one mean and deviation, those of training states."""
-    by_state, graph = read_temperatures(find_releases(folder)[0], years), border_graph()
+    by_state, graph = read_temperatures(max(folder.glob(PLACE)), years), border_graph()
     rows = np.concatenate([by_state[name] for name in graph.names])
     groups, test = np.repeat(graph.names, len(years)), SPLITS[split].test
     seen = rows[~np.isin(groups, test)]

@@ -49,10 +49,11 @@ def write_chips(root: Path, chips: int = 6, side: int = 64) -> None:
             image[:, :2] = np.nan  # no measurement at the edge
             label = np.where(row > 0.9, -1, river).astype(np.int16)  # clouds: nobody could label this part
             chip = f"{event}_{number}"
-            for kind, pixels in (("S1Hand", image), ("LabelHand", label)):
+            for kind, pixels, planes in (("S1Hand", image, "separate"), ("LabelHand", label, None)):
                 path = folder / kind / f"{chip}_{kind}.tif"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                tifffile.imwrite(path, pixels, compression="lzw", photometric="minisblack", metadata=None)
+                how = {"compression": "lzw", "photometric": "minisblack", "metadata": None}
+                tifffile.imwrite(path, pixels, planarconfig=planes, **how)
             names["bolivia" if event == TEST else "valid" if number == 0 else "train"].append(chip)
     lists = root / "splits" / "flood_handlabeled"
     lists.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ def write_chips(root: Path, chips: int = 6, side: int = 64) -> None:
 # Written, and read as the published ones are.
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="toporo-"))
 write_chips(folder / "sen1floods11" / "v1.1")
-benchmark = tr.load_dataset("sen1floods11", folder, test=TEST, tile=32)
+benchmark = tr.load_dataset("sen1floods11", folder, test=TEST, size=32)
 train, test = validation_rows(benchmark, seed=0).train, benchmark.data.select(benchmark.test)
 print(f"{len(train)} tiles of {', '.join(benchmark.train)} to train on; the test event is {TEST}")
 

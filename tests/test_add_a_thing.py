@@ -76,7 +76,7 @@ def test_a_method_and_a_benchmark_are_in_the_table_and_in_the_figures(toporo: Ru
         "reproduce", "rivers", "--methods", "erm,tro-uniform,my-method", "--seeds", 1, "--jobs", 1, "--out", "out"
     )
     assert "my-method" in table
-    rows = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
+    rows = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))["rows"]
     assert {row["method"] for row in rows} == {"erm", "tro-uniform", "my-method"}
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     figures = [file.read_text(encoding="utf-8") for file in (tmp_path / "out/figures").glob("*.svg")]

@@ -78,9 +78,8 @@ def forge(folder: Path, where: str, value: Any, out: Path) -> Path:
         ("chosen", "estimator.model.fit.group_losses.0.1", "much", "expected a number, found text"),
         ("chosen", "estimator.model.fit.group_losses.0.1", 1.7e308, "not numbers from 0 to 1e307"),
         ("chosen", "estimator.model.groups.prior.saw_test_inputs", "inf", "expected true or false, found text"),
-        ("chosen", "estimator.model.fit.history.0.steps", "many", "expected a whole number, found text"),
+        ("chosen", "estimator.model.fit.choice.scores.0.score", -1.0, "the score of a penalty is -1.0"),
         ("network", "estimator.model.settings.network.hidden", 10**9, "expected a list, found a whole number"),
-        ("network", "estimator.model.fit.history.0.weights.0.0", "moon", "its history is that of other groups"),
     ],
 )
 def test_a_forged_model_is_refused_with_the_reason(

@@ -30,7 +30,7 @@ def test_networks_styles_and_methods_exist() -> None:
     assert set(re.findall(r"`([a-z0-9]+)`", row)) == set(NETWORKS)
     assert all(f"`{style}`" in PAGE for style in STYLES)
     for listed in re.findall(r"--methods ([a-z0-9,.-]+)", PAGE):
-        assert set(listed.split(",")) <= set(BENCHMARKS["pacs"].protocol.method_names)
+        assert set(listed.split(",")) <= set({method.name for method in BENCHMARKS["pacs"].protocol.get_methods()})
 
 
 @pytest.mark.parametrize("words", TO_TRY, ids=lambda words: words[2])

@@ -41,10 +41,6 @@ def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
     }
     as_now = {m.name: {"objective": m.objective, **m.settings, "prior": m.prior} for m in protocol.get_methods()}
     about["settings"]["methods"] = {r["method"]: r.get("settings", as_now[r["method"]]) for r in records}
-    # Reasons name the folder that the chips were looked for in.
-    about["skipped"] = {
-        name: "no " + reason.split(" no ", 1)[1].split(". ")[0] for name, reason in about["skipped"].items()
-    }
     Results(protocol, make_rows(protocol, records), about).write(out)
 
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from toporo.data.frame import Frame, Texts, number, read_frame
+from toporo.data.frame import Frame, Numbers, stream_frames
+from toporo.data.table import find_table
 from toporo.errors import DataError, GroupMismatchError, closest, listed, warn
-from toporo.graphs import SUFFIXES, delimiter_of
+from toporo.graphs import delimiter_of
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
 
 #: Names of columns in lower case, eastwards and northwards: degrees, and other coordinates.
-DEGREES = ("lon", "lng", "long", "longitude"), ("lat", "latitude")
-PLAIN = ("x",), ("y",)
+AXES = ((("lon", "lng", "long", "longitude"), ("lat", "latitude")), (("x",), ("y",)))
 #: The column of groups, unless it is the first of the others.
 GROUP = "group"
 EXPECTED = "expected a column of groups, and lat and lon (or latitude and longitude), or x and y"
@@ -70,73 +70,44 @@ def read_coordinates(source: Any) -> Coordinates:
 
     Parameters
     ----------
-    source : a table as :func:`toporo.data.frame.read_frame` takes it, one row per group: the columns lat (latitude) and
-        lon (lng, long, longitude), or x and y, and one of groups, called group or else the first of the others. Rows
-        that lack a number are ignored.
+    source : a table as :func:`toporo.data.table.find_table` takes it, one row per group: the columns lat (latitude) and
+        lon (lng, long, longitude), or x and y, and one of groups, called group or else the first of the others. Names
+        of groups are text, as written. Rows that lack a number are ignored.
     """
-    if isinstance(source, Coordinates):
-        return source
-    settings = {}
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if not path.is_file():
-            raise DataError(f"no such file of coordinates: {path}. {EXPECTED.capitalize()}, one row per group.")
-        if SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix) == "text":
-            settings["delimiter"] = delimiter_of(path)
-    frame = read_frame(source, **settings)
-    across, up, degrees = _axes(frame)
-    others = [name for name in frame.names if name not in (across, up)]
-    if not others:
-        raise DataError(f"{frame.where} has no column of groups: {EXPECTED}; found the columns {listed(frame.names)}.")
-    group = next((name for name in others if name.lower() == GROUP), others[0])
-    if not isinstance(frame[group], Texts):  # names are text as written: 01 is not 1
-        frame = read_frame(source, text=[group], **settings)
-    return Coordinates(_places(frame, group, across, up, degrees), degrees, frame.where)
-
-
-def _axes(frame: Frame) -> tuple[str, str, bool]:
-    """Find the columns of coordinates, eastwards and northwards, and whether they are degrees."""
-    name_of = {name.lower(): name for name in frame.names}
-    for axes, degrees in ((DEGREES, True), (PLAIN, False)):
-        found = [next((name_of[word] for word in words if word in name_of), None) for words in axes]
-        if found[0] is not None and found[1] is not None:
-            return found[0], found[1], degrees
-    raise DataError(f"{frame.where} has no coordinates: {EXPECTED}; found the columns {listed(frame.names)}.")
-
-
-def _places(frame: Frame, group: str, across: str, up: str, degrees: bool) -> dict[str, tuple[float, float]]:
-    """Return the checked places by group."""
+    delimiter = delimiter_of(Path(source)) if isinstance(source, str | os.PathLike) else ","
+    table = find_table(source, delimiter=delimiter)
+    name_of = {name.lower(): name for name in reversed(table.names)}
+    pairs = [[next((name_of[word] for word in words if word in name_of), "") for words in axes] for axes in AXES]
+    across, up = next(filter(all, pairs), ("", ""))
+    others = [name for name in table.names if name not in (across, up)]
+    if not across or not others:
+        what = "group" if across else "coordinates"
+        raise DataError(f"{table.where} has no column of {what}: {EXPECTED}; found {listed(table.names)}.")
+    group, degrees = name_of.get(GROUP, others[0]), across.lower() in AXES[0][0]
     at: dict[str, tuple[float, float]] = {}
-    rows = zip(frame.text(group).tolist(), _numbers(frame, across), _numbers(frame, up), strict=True)
-    for row, (name, x, y) in enumerate(rows, frame.first):
-        if name is None:
-            raise DataError(f"{frame.where}, row {row}: {group!r} is empty: expected the name of a group.")
-        if math.isnan(x) or math.isnan(y):
-            continue
-        if degrees and (abs(y) > 90 or not -180 <= x <= 360):
-            swapped = " Are the two columns swapped?" if abs(x) <= 90 and abs(y) <= 180 else ""
-            raise DataError(
-                f"{frame.where}, row {row}, {name!r}: {up} is {y:g} and {across} {x:g}: expected a latitude from -90 "
-                f"to 90 and a longitude from -180 to 180, in degrees.{swapped} Call other coordinates x and y."
-            )
-        if at.setdefault(name, (x, y)) != (x, y):
-            raise DataError(
-                f"{frame.where}, row {row}: {name!r} is there twice, at {at[name]} and {(x, y)}: expected one row per "
-                "group. Keep one of them, or the mean."
-            )
-    return at
+    for frame in stream_frames(table, {group: "text", across: "number", up: "number"}):
+        columns = frame.text(group).tolist(), _values(frame, across), _values(frame, up)
+        for row, (name, x, y) in enumerate(zip(*columns, strict=True), frame.first):
+            where = f"{frame.where}, row {row}"
+            if name is None:
+                raise DataError(f"{where}: {group!r} is empty: expected the name of a group.")
+            if math.isnan(x) or math.isnan(y):
+                continue
+            if degrees and (abs(y) > 90 or not -180 <= x <= 360):
+                raise DataError(
+                    f"{where}, {name!r}: {up} is {y:g} and {across} {x:g}: expected a latitude from -90 to 90 and a "
+                    "longitude from -180 to 180, in degrees. If the columns are swapped, rename them; call other "
+                    "coordinates x and y."
+                )
+            if at.setdefault(name, (x, y)) != (x, y):
+                raise DataError(
+                    f"{where}: {name!r} is there twice, at {at[name]} and {(x, y)}: expected one row per group. Keep "
+                    "one of them, or the mean."
+                )
+    return Coordinates(at, degrees, table.where)
 
 
-def _numbers(frame: Frame, name: str) -> list[float]:
-    """Return a column of numbers, which the reader of the table has checked to be finite or missing."""
+def _values(frame: Frame, name: str) -> list[float]:
+    """Return a column that was read as numbers."""
     column = frame[name]
-    if isinstance(column, Texts):
-        cells = [cell or "" for cell in column.tolist()]
-        row = next(row for row, cell in enumerate(cells) if number(cell) is None)
-        raise DataError(
-            f"{frame.where}, row {row + frame.first}: {name!r} is {cells[row]!r:.40}, which is no number. Write "
-            "coordinates as decimals, such as 48.21."
-        )
-    if column.kind != "number":
-        raise DataError(f"{frame.where}: {name!r} holds dates: expected coordinates, such as 48.21.")
-    return [float(value) for value in column.values]
+    return column.values.tolist() if isinstance(column, Numbers) else []

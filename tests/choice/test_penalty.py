@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -13,6 +12,7 @@ from tests.robust.by_hand import KINDS, group_losses, random_rows
 from toporo.choice.penalty import PENALTIES, PenaltyChoice, choose_penalty, held_out_losses
 from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
 from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError
+from toporo.estimators.packing import pack, unpack
 from toporo.robust.linear import fit_linear, fit_logistic, path, solve
 from toporo.robust.logistic import LogisticLosses
 from toporo.robust.losses import SquaredLosses
@@ -263,17 +263,14 @@ def test_no_fold_at_all_says_what_to_do():
 
 
 @pytest.mark.parametrize("test", [None, TEST])
-def test_a_record_is_plain_json_and_comes_back(drift, test):
+def test_a_record_is_packed_and_comes_back(drift, test):
     choice = choose_penalty(drift, CHAIN, test, uniform, penalties=[math.inf, 1.0], ridge=0.01)
-    text = json.dumps(choice.to_dict(), allow_nan=False)
-    assert json.loads(text)["scores"][0]["penalty"] == "inf"
-    assert PenaltyChoice.from_dict(json.loads(text)) == choice
-
-
-@pytest.mark.parametrize("content", [None, {}, {"penalty": "x"}, {"penalty": 1.0, "scores": [{}]}])
-def test_what_is_no_record_is_refused(content):
-    with pytest.raises(DataError, match="not a stored choice"):
-        PenaltyChoice.from_dict(content)
+    content, arrays = pack(choice)
+    assert content["scores"][0]["penalty"] == "inf"
+    assert unpack(PenaltyChoice, content, arrays) == choice
+    for name, value in (("penalty", 7.0), ("scores", [])):
+        with pytest.raises(DataError, match="has no score"):
+            unpack(PenaltyChoice, content | {name: value}, arrays)
 
 
 def test_bad_requests(drift):

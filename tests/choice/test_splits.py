@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, Ridge
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
+from sklearn.model_selection import GridSearchCV, cross_validate
 
 from tests.topology.strategies import graphs
 from toporo.choice.hops import hop_folds
@@ -53,12 +53,7 @@ def table():
 
 # ---------------------------------------------------------------- what scikit-learn asks of a splitter
 
-SPLITTERS = [
-    LeaveRegionOut(CHAIN, max_splits=6),
-    GraphHopSplit(CHAIN),
-    GraphHopSplit(CHAIN, TEST, n_splits=3),
-    GraphHopSplit(CHAIN, TEST, n_splits=3, repeats=2, seed=1),
-]
+SPLITTERS = [LeaveRegionOut(CHAIN, max_splits=6), GraphHopSplit(CHAIN), GraphHopSplit(CHAIN, TEST, n_splits=3)]
 
 
 @pytest.mark.parametrize("split", SPLITTERS, ids=repr)
@@ -89,16 +84,9 @@ def test_scikit_learn_passes_the_groups_on(split, table, routing):
         assert again.cv_results_["mean_test_score"].tolist() == search.cv_results_["mean_test_score"].tolist()
 
 
-def test_folds_that_part_the_groups_can_predict_every_row(table):
-    """One group at a time: scikit-learn demands that every row is held out once."""
-    x, y, groups = table
-    split = LeaveRegionOut(CHAIN, sizes=1)
-    assert cross_val_predict(LinearRegression(), x, y, cv=split, groups=groups).shape == y.shape
-
-
 @pytest.mark.parametrize("split", SPLITTERS, ids=repr)
 def test_copies_split_alike(split):
-    for copy in (clone(split), clone(split, safe=False), pickle.loads(pickle.dumps(split))):
+    for copy in (clone(split, safe=False), pickle.loads(pickle.dumps(split))):
         assert copy is not split
         assert repr(copy) == repr(split)
         assert copy.regions(TRAIN) == split.regions(TRAIN)
@@ -107,41 +95,32 @@ def test_copies_split_alike(split):
 def test_a_splitter_shows_its_settings():
     shown = [" ".join(repr(split).split()) for split in (LeaveRegionOut(CHAIN), GraphHopSplit(CHAIN, [9, 8]))]
     assert shown == [
-        "LeaveRegionOut(graph=GroupGraph(10 groups, 9 edges, given), max_splits=60, sizes=None)",
-        "GraphHopSplit(graph=GroupGraph(10 groups, 9 edges, given), n_splits=5, repeats=None, seed=0, "
-        "test_groups=(9, 8))",
+        "LeaveRegionOut(graph=GroupGraph(10 groups, 9 edges, given), max_splits=60)",
+        "GraphHopSplit(graph=GroupGraph(10 groups, 9 edges, given), n_splits=5, test_groups=(9, 8))",
     ]
 
 
 def test_group_names_may_come_as_any_kind_of_column():
     graph = GroupGraph.from_edges([("ä", "b"), ("b", "c"), ("c", "d")])
     names = ["c", "ä", "b", "d", "c"]
-    split = LeaveRegionOut(graph, sizes=1)
+    split = LeaveRegionOut(graph)
     series = pd.Series(names)
     columns = [names, np.array(names), np.array(names, dtype=object), series, series.astype("category")]
     splits = [[test.tolist() for _, test in split.split(np.zeros(5), groups=column)] for column in columns]
     assert all(folds == splits[0] for folds in splits)
-    assert splits[0] == [[2], [0, 4], [3], [1]]
+    assert splits[0][:4] == [[2], [0, 4], [3], [1]]
 
 
 # ---------------------------------------------------------------- regions
 
 
-@given(graphs(min_nodes=2, max_nodes=9), st.integers(1, 8))
+@given(graphs(min_nodes=2, max_nodes=9))
 @LAW
-def test_regions_are_connected_different_and_of_their_size(graph, size):
-    names = graph.names
-    for split in (LeaveRegionOut(graph), LeaveRegionOut(graph, sizes=size)):
-        largest = max(map(len, graph.components()))
-        if split.sizes is not None and size > min(largest, len(names) - 1):
-            with pytest.raises(DataError, match="sizes"):
-                split.regions(names)
-            continue
-        held_out = split.regions(names)
-        assert len({frozenset(region) for region in held_out}) == len(held_out) > 0
-        assert all(connected(graph, region) for region in held_out)
-        allowed = {size} if split.sizes is not None else set(range(1, max(1, len(names) // 2) + 1))
-        assert {len(region) for region in held_out} <= allowed
+def test_regions_are_connected_and_different_and_at_most_half_of_the_groups(graph):
+    held_out = LeaveRegionOut(graph).regions(graph.names)
+    assert len({frozenset(region) for region in held_out}) == len(held_out) > 0
+    assert all(connected(graph, region) for region in held_out)
+    assert {len(region) for region in held_out} <= set(range(1, max(1, len(graph) // 2) + 1))
 
 
 @given(graphs(min_nodes=3, max_nodes=9))
@@ -167,17 +146,11 @@ def test_of_many_regions_those_taken_cover_sizes_and_groups(most):
     assert max(times.values()) <= 2 * min(times.values()) + 2
 
 
-def test_sizes_may_be_one_or_several():
-    assert {len(r) for r in LeaveRegionOut(CHAIN, sizes=[3, 1]).regions(TRAIN)} == {1, 3}
-    assert {len(r) for r in LeaveRegionOut(CHAIN, sizes=np.array([2])).regions(TRAIN)} == {2}
-    assert LeaveRegionOut(CHAIN, sizes=1).regions([4, 2]) == [(2,), (4,)]
-    assert LeaveRegionOut(CHAIN).regions([4, 2]) == [(2,), (4,)], "two groups: one of them at a time"
-
-
 def test_regions_are_connected_among_the_groups_of_the_data():
     """A path through a group without data does not join two groups."""
-    held_out = LeaveRegionOut(CHAIN, sizes=2, max_splits=100).regions([0, 1, 3, 4])
-    assert held_out == [(0, 1), (3, 4)]
+    held_out = LeaveRegionOut(CHAIN, max_splits=100).regions([0, 1, 3, 4])
+    assert held_out == [(0,), (1,), (3,), (4,), (0, 1), (3, 4)]
+    assert LeaveRegionOut(CHAIN).regions([4, 2]) == [(2,), (4,)], "two groups: one of them at a time"
 
 
 def test_hundreds_of_groups_are_covered_from_a_few():
@@ -198,7 +171,6 @@ def test_hundreds_of_groups_are_covered_from_a_few():
 def test_held_out_groups_are_as_far_as_the_test_groups():
     """At one end of a chain the test groups are 1, 2 and 3 hops away; three groups at the other end are, too."""
     split = GraphHopSplit(CHAIN, TEST, n_splits=2)
-    assert split.test_hops(TRAIN) == {7: 1, 8: 2, 9: 3}
     first, second = split.folds(TRAIN)
     assert (first.held_out, second.held_out) == ((0, 1, 2), (4, 5, 6))
     assert first.hops == {0: 3, 1: 2, 2: 1}
@@ -227,27 +199,13 @@ def test_likeness_is_the_distance_between_the_hops(graph, unseen, most):
         assert fold.likeness == pytest.approx(distance, abs=1e-6)
 
 
-@given(graphs(min_nodes=5, max_nodes=7, connected=True), st.integers(1, 2))
-@LAW
-def test_the_first_fold_is_at_least_as_like_as_any_region(graph, unseen):
-    train, test = graph.names[:-unseen], graph.names[-unseen:]
-    first = hop_folds(graph, train, test, 1)[0]
-    aim = list(GraphHopSplit(graph, test).test_hops(train).values())
-    inner, most = graph.subgraph(train), len(train) - max(2, math.ceil(len(train) / 3))
-    for name in train:
-        for size in range(1, most + 1):
-            region = grow_region(inner, name, size)
-            hops = graph.hops([other for other in train if other not in region])
-            assert first.likeness <= wasserstein_distance([hops[other] for other in region], aim) + 1e-6
-
-
 @given(graphs(min_nodes=5, max_nodes=8, connected=True))
 @LAW
 def test_no_set_at_all_is_much_more_like_the_test(graph):
     """Candidates are few of all sets; where the best is much better, something is missing among them."""
     train, test = graph.names[:-2], graph.names[-2:]
-    aim = list(GraphHopSplit(graph, test).test_hops(train).values())
-    best = math.inf
+    to_train = graph.hops(train)
+    aim, best = [to_train[name] for name in test], math.inf
     for size in range(1, len(train) - max(2, math.ceil(len(train) / 3)) + 1):
         for held_out in combinations(train, size):
             hops = graph.hops([name for name in train if name not in held_out])
@@ -306,36 +264,14 @@ def test_the_order_of_rows_changes_nothing(graph, random):
         assert shuffled == [set(region) for region in split.regions(graph.names)]
 
 
-@given(graphs(min_nodes=5, max_nodes=9), st.integers(0, 1))
-@LAW
-@pytest.mark.filterwarnings("ignore::toporo.errors.TopoRoWarning")
-def test_names_that_sort_alike_give_the_same_folds(graph, unseen):
-    def text(number):
-        return f"group {number:03d}"
-
-    renamed = GroupGraph.from_edges(
-        {(text(a), text(b)): length for (a, b), length in graph.edges.items()}, nodes=map(text, graph.names)
-    )
-    train, test = graph.names[: len(graph) - unseen], graph.names[len(graph) - unseen :] or None
-    for plain, other in (
-        (LeaveRegionOut(graph, max_splits=7), LeaveRegionOut(renamed, max_splits=7)),
-        (GraphHopSplit(graph, test, n_splits=3), GraphHopSplit(renamed, test and map(text, test), n_splits=3)),
-    ):
-        expected = [tuple(map(text, region)) for region in plain.regions(train)]
-        assert other.regions(map(text, train)) == expected
-
-
 @given(st.permutations(range(10)))
 @LAW
 def test_any_other_names_give_the_renamed_folds_where_nothing_is_equal(names):
     """Both ends of the chain are like the test; which comes first is by name, that they are the two is not."""
     renamed = GroupGraph.from_edges([(names[a], names[b]) for a, b in CHAIN.edges])
-    for plain, other in (
-        (GraphHopSplit(CHAIN, TEST, n_splits=2), GraphHopSplit(renamed, [names[i] for i in TEST], n_splits=2)),
-        (LeaveRegionOut(CHAIN, sizes=[1, 3]), LeaveRegionOut(renamed, sizes=[1, 3])),
-    ):
-        expected = {frozenset(names[i] for i in region) for region in plain.regions(TRAIN)}
-        assert {frozenset(region) for region in other.regions([names[i] for i in TRAIN])} == expected
+    plain, other = GraphHopSplit(CHAIN, TEST, n_splits=2), GraphHopSplit(renamed, [names[i] for i in TEST], n_splits=2)
+    expected = {frozenset(names[i] for i in region) for region in plain.regions(TRAIN)}
+    assert {frozenset(region) for region in other.regions([names[i] for i in TRAIN])} == expected
 
 
 # ---------------------------------------------------------------- what is refused
@@ -366,19 +302,11 @@ def test_too_few_groups_say_what_to_do():
     with pytest.raises(DataError, match=r"can be held out in 3 ways, .* use n_splits=3 or less"):
         GraphHopSplit(CHAIN).regions([0, 1, 2])
     assert GraphHopSplit(CHAIN, n_splits=3).regions([0, 1, 2]) == [(0,), (1,), (2,)]
-    with pytest.raises(DataError, match="at most 2"):
-        LeaveRegionOut(CHAIN, sizes=[1, 3]).regions([0, 1, 2])
-    with pytest.raises(DataError, match="largest connected piece of the graph has 2 of the 4"):
-        LeaveRegionOut(CHAIN, sizes=3).regions([0, 1, 3, 4])
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LeaveRegionOut(CHAIN, sizes=0), "a size is 0"),
-        (lambda: LeaveRegionOut(CHAIN, sizes=[]), "sizes is empty"),
-        (lambda: LeaveRegionOut(CHAIN, sizes="3"), "a size is '3'"),
-        (lambda: LeaveRegionOut(CHAIN, sizes=0.5), "a size is 0.5"),
         (lambda: LeaveRegionOut(CHAIN, max_splits=True), "max_splits is True"),
         (lambda: GraphHopSplit(CHAIN, n_splits=0), "n_splits is 0"),
         (lambda: GraphHopSplit(CHAIN, []), "test_groups is empty"),

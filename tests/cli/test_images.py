@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from tests.commands import no_report
 from tests.paper.small_network import SmallNet
 from tests.paper.tiny_floods import chip_names, make_chip, write_chip, write_floods
 from tests.paper.tiny_images import write_tiny
 from toporo.cli.running import RunProgress
-from toporo.paper import runner
+from toporo.paper import image_fits, runner
 from toporo.paper.domainbed import SPECS
 from toporo.vision import NETWORKS, ResNet
 
@@ -98,32 +98,27 @@ def test_every_benchmark_gives_a_table_a_results_file_and_a_report(
 
 
 @pytest.mark.usefixtures("unwritten")
-def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Run, data: Path, tmp_path: Path) -> None:
-    """ResNet-18, of which the weights are stored as they began: kept, it loads back and predicts the same."""
-    began = ResNet(3, depth=18, seed=7)
+def test_a_real_residual_network_starts_from_weights_of_its_own_depth(
+    toporo: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, ended, real = ResNet(3, depth=18, seed=7), [], image_fits.fit
+
+    def spy(network: Any, *given: Any, **more: Any) -> Any:
+        ended.append(network)
+        return real(network, *given, **more)
+
+    monkeypatch.setattr(image_fits, "fit", spy)
     save_file(began.state_dict(), tmp_path / "began.safetensors")
     done = toporo(
         "reproduce", "vlcs", "--data", data, *QUICK, "--set", "steps=1", "--set", "network=resnet18",
-        "--methods", "erm", "--variant", "SUN09", "--set", "weights=began.safetensors", "--set", "keep_models=true",
-        "--out", "out", "--json",
+        "--methods", "erm", "--variant", "SUN09", "--set", "weights=began.safetensors", "--out", "out", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     about = json.loads((tmp_path / "out/results.json").read_text())["about"]
     assert about["settings"]["network"]["norm"] == "frozen"
     assert about["settings"]["network"]["weights"].startswith("began.safetensors, style torchvision, sha256 ")
-    (path,) = (tmp_path / "out/runs").glob("*.safetensors")
-    kept = ResNet(3, depth=18, seed=1)
-    kept.load_state_dict(load_file(path))
-    moved = (kept.conv1.weight - began.conv1.weight).abs().max()
+    moved = (ended[0].conv1.weight - began.conv1.weight).abs().max()
     assert 0 < moved < 1e-3, "one step of Adam from the weights it was given"
-    from toporo.paper import load_dataset
-
-    record = json.loads(path.with_suffix(".json").read_text())
-    images = load_dataset("vlcs", data, size=16).store.images[record["samples"]["rows"]]
-    with torch.no_grad():
-        sure, best = kept.eval()(torch.as_tensor(images).permute(0, 3, 1, 2) / 255).softmax(dim=1).max(dim=1)
-    assert best.tolist() == record["samples"]["predicted"]
-    assert sure.tolist() == pytest.approx(record["samples"]["confidence"], abs=2e-4)
 
 
 @pytest.mark.usefixtures("unwritten")
@@ -145,8 +140,7 @@ def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(
     assert lines.index(line) < lines.index("sen1floods11: 0/2 runs (starting)")
     with RunProgress("sen1floods11", quiet=True) as shown:
         shown.report(1, 2, None)
-        shown.say("left out: a chip")
-    assert capsys.readouterr().err == "toporo: left out: a chip\n", "no progress"
+    assert capsys.readouterr().err == "", "no progress"
 
 
 # ---------------------------------------------------------------------- interrupted
@@ -211,7 +205,7 @@ def test_show_prints_a_table_without_running_anything(toporo: Run, stored: Path,
     assert done.code == 0, done.err
     assert "PACS art_painting: test accuracy (%), mean ± sd over 2 seeds, 2 steps" in " ".join(done.out.split())
     assert "PACS, all variants" in done.out
-    assert "a folder of 60 images, not as many as were published" in " ".join(done.out.split())
+    assert "from data files that match no published checksum" in " ".join(done.out.split())
     rows = json.loads(stored.read_text())["rows"]
     assert json.loads(toporo("reproduce", "pacs", "--show", stored, "--json").out) == rows
     markdown = toporo("reproduce", "pacs", "--show", stored, "--markdown").out
@@ -226,7 +220,7 @@ def test_show_prints_a_table_without_running_anything(toporo: Run, stored: Path,
     ("benchmark", "content", "message"),
     [
         ("vlcs", None, "has results of pacs: expected those of vlcs."),
-        ("pacs", "{", "is not a results file of toporo"),
+        ("pacs", "{", "is not valid JSON"),
         ("pacs", "5", "is not a results file of toporo"),
         ("pacs", '{"rows": [{"benchmark": "pacs"}]}', "is not a results file of toporo"),
         ("pacs", '{"about": 3, "rows": []}', "expected a mapping, found a whole number"),
@@ -247,8 +241,8 @@ def test_what_is_no_results_file_of_the_benchmark_is_refused(
 
 
 def test_a_folder_or_nothing_to_show_is_refused(toporo: Run, tmp_path: Path) -> None:
-    assert "is a folder: give the results.json in it" in toporo("reproduce", "pacs", "--show", tmp_path).err
-    assert "no results in absent" in toporo("reproduce", "pacs", "--show", "absent/results.json").err
+    assert "Is a directory. Give a results.json." in toporo("reproduce", "pacs", "--show", tmp_path).err
+    assert "cannot read the results absent" in toporo("reproduce", "pacs", "--show", "absent/results.json").err
 
 
 # ---------------------------------------------------------------------- mistakes
@@ -271,24 +265,20 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("sen1floods11", "--set", "network=resnet50"),
             "network for sen1floods11 'resnet50'. Valid names: fcn18, fcn50",
         ),
-        (("sen1floods11", "--set", "weights=WEIGHTS"), "networks for sen1floods11 begin at random; leave them out."),
+        (("sen1floods11", "--set", "weights=WEIGHTS"), "a network fcn50 begins at random; leave them out."),
         (
             ("pacs", "--set", "network=resnet50", "--set", "weights=WEIGHTS"),
             "eighteen.safetensors does not fit a ResNet-50",
         ),
         (("pacs", "--set", "weights=absent.safetensors"), "weights from absent.safetensors: "),
-        (("pacs", "--set", "style=caffe"), "style 'caffe' without weights"),
-        (("pacs", "--set", "network=resnet18", "--set", "weights=WEIGHTS", "--set", "style=tf"), "'tf'"),
         (("pacs", "--variant", "skech"), "unknown variant of pacs 'skech'. Did you mean 'sketch'?"),
         (("sen1floods11", "--variant", "Bolvia"), "unknown variant of sen1floods11 'Bolvia'. Did you mean 'Bolivia'?"),
-        (("pacs", "--set", "precision=fp16"), "unknown precision 'fp16'"),
-        (("pacs", "--set", "preciion=fp32"), "unknown setting 'preciion'. Did you mean 'precision'?"),
-        (("pacs", "--set", "per_group=many"), "--set per_group=many: expected a whole number."),
+        (("pacs", "--set", "step=9"), "unknown setting 'step'. Did you mean 'steps'?"),
+        (("pacs", "--set", "per_group=many"), "--set per_group=many: expected a whole number of at least 1."),
         (("pacs", "--methods", "erm,tro"), "unknown method 'tro'"),
-        (("pacs", "--set", "penalty=inf"), "penalty is inf"),
         (("pacs", "--source", "generated"), "cannot be generated"),
-        (("pacs", "--data", "EMPTY"), "pacs: no PACS/ in"),
-        (("sen1floods11", "--set", "network=unet", "--set", "size=24"), "which tile=24 does not divide"),
+        (("pacs", "--data", "EMPTY"), "pacs: no PACS in"),
+        (("sen1floods11", "--set", "network=unet", "--set", "size=24"), "a size of tiles that divides both, found 24"),
         (("dg15", "--set", "device=cpu"), "are for benchmarks on images; dg15 is none."),
         (("dg15", "--set", "weights=WEIGHTS"), "are for benchmarks on images; dg15 is none."),
     ],
@@ -344,15 +334,15 @@ def test_real_floods(toporo: Run, real_data: Path, tmp_path: Path) -> None:
         pytest.skip("sen1floods11 is not in TOPORO_DATA")
     done = toporo(
         "reproduce", "sen1floods11", "--data", real_data, "--set", "device=cpu", "--set", "network=unet",
-        "--set", "size=128", "--set", "steps=2", "--set", "per_group=1", "--set", "evaluate_every=2", "--seeds", 1,
+        "--set", "size=128", "--set", "steps=2", "--set", "per_group=1", "--seeds", 1,
         "--methods", "tro-uniform", "--variant", "Bolivia,Paraguay", "--out", "out",
     )  # fmt: skip
     assert done.code == 0, done.err
     about = json.loads((tmp_path / "out/results.json").read_text())["about"]
     chips = about["data"]["chips"]
-    assert f"{chips['found']} of {chips['listed']} chips" in " ".join(done.out.split()) or not about["data"]["subset"]
-    for name, why in about["skipped"].items():
-        assert f"toporo: not run: {name}. {why}" in done.err
+    assert f"{chips['found']} of the {chips['listed']} hand-labelled chips" in done.err
+    for remark in about["remarks"]:
+        assert f"toporo: {remark}" in done.err
     (path,) = (tmp_path / "out/runs").glob("tro-uniform-*.json")
-    (epoch,) = json.loads(path.read_text())["history"]
-    assert 0 <= epoch["metrics"]["test"] <= epoch["metrics"]["f1"] <= 1
+    last = json.loads(path.read_text())["history"][-1]
+    assert 0 <= last["metrics"]["test"] <= last["metrics"]["f1"] <= 1

@@ -25,12 +25,12 @@ def test_a_variant_gives_one_table(toporo: Toporo, tmp_path: Path, monkeypatch: 
     assert done.code == 0, done.err
     assert "TPT-48 N→S, season-aligned windows" in done.out
     assert "Linear ERM" in done.out
-    assert "not the published one" in " ".join(done.out.split())
+    assert "match no published checksum" in " ".join(done.out.split())
     assert max(len(line) for line in done.out.splitlines() if "report" not in line) <= 132
     assert (tmp_path / "runs/tpt48/report.html").is_file()
     no_report(monkeypatch)
     again = toporo("reproduce", "tpt48", *chosen, "--json")
-    assert json.loads(again.out) == json.loads((tmp_path / "runs/tpt48/results.json").read_text())
+    assert json.loads(again.out) == json.loads((tmp_path / "runs/tpt48/results.json").read_text())["rows"]
     assert {row["variant"] for row in json.loads(again.out)} == {"north-south/season"}
 
 

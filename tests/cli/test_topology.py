@@ -198,7 +198,7 @@ def test_units_do_not_matter_unless_told_so(run: Run, tmp_path: Path) -> None:
         ),
         (("--set", "sigma=median"), {"sigma": "median"}),
         (("--cut", "percentile", "--set", "percentile=90"), {"cut": "percentile", "percentile": 90.0}),
-        (("--cut", "knn", "--set", "nearest_groups=2"), {"cut": "knn", "nearest_groups": 2}),
+        (("--cut", "knn"), {"cut": "knn", "nearest_groups": 1}),
         (("--set", "device=cpu"), {"device": "cpu"}),
     ],
 )
@@ -316,7 +316,7 @@ def test_rows_without_a_group_can_be_dropped_and_gaps_are_filled_in(run: Run, ta
     assert done.code == 0, done.err
     assert "toporo: dropped 1 of 163 rows that lack a group" in done.err
     assert "toporo: features: 'x', 'x is missing', 'y'" in done.err
-    assert "toporo: 'x': 2 missing value(s), filled with the median, " in done.err
+    assert "toporo: missing values filled in: 'x' 2" in done.err
     assert "From 162 points in 3 features (standardised)" in done.out
     done = run("-", "--group", "site", "--drop-rows", "--test-groups", "echo", stdin=text)
     assert done.code == 1
@@ -357,10 +357,10 @@ FEW = "x,g\n1,a\n2,b\n3,a\n4,b\n"
         (None, ("absent.csv", "--group", "g"), "toporo: no such file: absent.csv"),
         (None, (".", "--group", "g"), "toporo: . holds no table"),
         (None, ("absent.parquet", "--group", "g"), "toporo: no such file: absent.parquet"),
-        (None, ("t.xlsx", "--group", "g"), "toporo: t.xlsx: what kind of table is a .xlsx file?"),
-        ("", ("--group", "g"), "standard input is empty"),
+        ("PK\3\4", ("--group", "g"), "standard input is a workbook, an archive or text in UTF-16"),
+        ("", ("--group", "g"), "standard input cannot be read as CSV (Empty CSV file)"),
         ("x,g\n", ("--group", "g"), "has a header but no rows"),
-        ("x,g\n1,a\n2\n", ("--group", "g"), "row 2 after the header: found 1 cells, expected 2"),
+        ("x,g\n1,a\n2\n", ("--group", "g"), "Row #3: Expected 2 columns, got 1: 2"),
         ("x,x,g\n1,2,a\n", ("--group", "g"), "several columns named 'x'"),
         (FEW, ("--group", "h"), "unknown column 'h'. Valid names: g, x."),
         ("x,state\n1,a\n", ("--group", "stat"), "unknown column 'stat'. Did you mean 'state'?"),
@@ -370,7 +370,7 @@ FEW = "x,g\n1,a\n2,b\n3,a\n4,b\n"
         ("x,g\n1,a\n2,\n", ("--group", "g"), "1 of 2 rows lack 'g' (first: row 2)"),
         ("x,g\n1,a\n1,b\n", ("--group", "g"), "no column to use as a feature: 'x' (constant)"),
         (ONE_GROUP, ("--group", "g"), "only one group, 'a'"),
-        (FEW, ("--group", "g"), "4 points cannot have 15 neighbours each"),
+        (FEW, ("--group", "g"), "4 distinct points cannot have 15 neighbours each"),
         (FEW, ("--group", "g", "--test-groups", "q"), "unknown test group 'q'. Valid names: a, b."),
         (FEW, ("--group", "g", "--test-groups", "a,b"), "every group is a test group"),
         (FEW, ("--group", "g", "--set", "device=abacus"), "unknown device 'abacus'"),
@@ -398,7 +398,8 @@ def test_a_table_that_is_not_utf8(run: Run) -> None:
     Path("t.csv").write_bytes(b"x,g\n1,\xe9\n")
     done = run("t.csv", "--group", "g")
     assert done.code == 1
-    assert done.err.startswith("toporo: t.csv is not text in UTF-8")
+    assert "toporo: t.csv cannot be read as CSV" in done.err
+    assert "Expected whole text in UTF-8" in done.err
 
 
 def test_a_folder_that_may_not_be_written(run: Run, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,7 +437,7 @@ def test_an_interrupt_leaves_nothing(run: Run, table: str, monkeypatch: pytest.M
     def interrupted(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toporo.cli.topology.learn", interrupted)
+    monkeypatch.setattr("toporo.cli.topology.learn_topology", interrupted)
     done = run("t.csv", "--group", "site", "--out", "g.json")
     assert done.code == 130
     assert "interrupted; nothing was written" in done.err
@@ -448,7 +449,7 @@ def test_the_help_page_names_every_option(run: Run, monkeypatch: pytest.MonkeyPa
     page = run("--help").out
     for option in (
         "--group", "--features", "--exclude", "--test-groups", "--delimiter", "--drop-rows", "--cut", "--set",
-        "scale (true)", "nearest_groups", "percentile (80.0)", "resamples", "seed (0)", "kernel (auto)",
+        "scale (true)", "percentile (80.0)", "resamples", "seed (0)", "kernel (auto)",
         "neighbors (15)",
         "sigma (knn)", "scales (10)", "alpha (0.5)", "device (auto)", "--memory-limit", "--out", "--json",
     ):  # fmt: skip

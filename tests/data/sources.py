@@ -30,7 +30,6 @@ def plain(frame: Frame, name: str) -> list[Any]:
         assert list(column.levels) == sorted({level for level in column.tolist() if level is not None})
         return column.tolist()
     assert column.values.dtype == np.float64
-    assert column.values.flags.writeable
     return [None if np.isnan(value) else value for value in column.values.tolist()]
 
 
@@ -51,10 +50,6 @@ def as_cells(columns: Columns) -> str:
 def as_arrow(columns: Columns) -> Any:
     """Return columns as a table of pyarrow."""
     return pa.table({name: pa.array(column) for name, column in columns.items()})
-
-
-def _record_batch(columns: Columns, _: Path) -> Any:
-    return pa.RecordBatch.from_pydict(dict(columns), as_arrow(columns).schema)
 
 
 def _numpy(columns: Columns, folder: Path) -> Any:
@@ -121,9 +116,7 @@ SOURCES: dict[str, Callable[[Columns, Path], Any]] = {
     "pandas of arrow": lambda columns, _: as_arrow(columns).to_pandas(types_mapper=pd.ArrowDtype),
     "polars": lambda columns, _: pl.DataFrame(as_arrow(columns)),
     "arrow": lambda columns, _: as_arrow(columns),
-    "record batch": lambda columns, _: pa.RecordBatch.from_pydict(
-        as_arrow(columns).to_pydict(), as_arrow(columns).schema
-    ),
+    "record batch": lambda columns, _: pa.RecordBatch.from_pydict(dict(columns), as_arrow(columns).schema),
     "csv": _file("t.csv", _text),
     "csv.gz": _file("t.csv.gz", _text),
     "csv stream": _bytes(_text),
@@ -139,5 +132,3 @@ SOURCES: dict[str, Callable[[Columns, Path], Any]] = {
     "pattern": lambda columns, folder: f"{_folder(_parquet, '.parquet')(columns, folder)}/?.parquet",
     "address": lambda columns, folder: _folder(_parquet, ".parquet")(columns, folder).as_uri(),
 }
-#: What else a source needs to be read.
-SETTINGS: dict[str, dict[str, str]] = {"parquet stream": {"format": "parquet"}}

@@ -2,7 +2,6 @@
 
 import hypothesis.strategies as st
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -79,72 +78,6 @@ def test_nan_and_infinity_are_refused_with_their_place(where, bad):
 def test_unusable_rows_are_refused(x, y, groups, message):
     with pytest.raises((DataError, GroupMismatchError), match=message):
         GroupedData.from_arrays(x, y, groups)
-
-
-def test_expected_groups_without_rows_are_listed():
-    with pytest.raises(DataError, match=r"empty group\(s\), without a single row: 'c', 'd'"):
-        GroupedData.from_arrays(np.ones((2, 1)), np.ones(2), ["a", "b"], expect="abcd")
-
-
-@pytest.fixture
-def frame():
-    return pd.DataFrame(
-        {"income": [1.0, 2.0, 3.0], "age": [20, 30, 40], "sold": [0, 1, 1], "state": ["PA", "NY", "PA"]}
-    )
-
-
-def test_from_frame_takes_every_other_column(frame):
-    data = GroupedData.from_frame(frame, target="sold", group="state")
-    assert_array_equal(data.x, [[1, 20], [2, 30], [3, 40]])
-    assert_array_equal(data.y, [0, 1, 1])
-    assert data.ids.names == ["PA", "NY", "PA"]
-
-
-def test_from_frame_takes_the_columns_asked_for_in_that_order(frame):
-    assert_array_equal(
-        GroupedData.from_frame(frame, target="sold", group="state", features=["age", "income"]).x[0], [20, 1]
-    )
-
-
-@pytest.mark.parametrize(
-    "column",
-    [[True, False, True], pd.array([1, 2, 3], dtype="Int64"), pd.array([0.5, 1.5, 2.5], dtype="Float64")],
-    ids=["booleans", "nullable integers", "nullable floats"],
-)
-def test_from_frame_takes_every_numeric_kind_of_column(frame, column):
-    """pandas hands mixed kinds out as objects; they are numbers all the same."""
-    data = GroupedData.from_frame(
-        frame.assign(extra=column), target="sold", group="state", features=["income", "extra"]
-    )
-    assert_array_equal(data.x, np.stack([frame["income"], np.asarray(column, dtype=float)], axis=1))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"target": "price", "group": "state"}, r"no column\(s\) 'price' in the frame. It has: 'income', 'age'"),
-        ({"target": "sold", "group": "county"}, r"no column\(s\) 'county'"),
-        ({"target": "sold", "group": "state", "features": ["age", "hue"]}, r"no column\(s\) 'hue'"),
-        ({"target": "sold", "group": "state", "features": []}, "no feature columns"),
-    ],
-    ids=["target", "group", "feature", "none"],
-)
-def test_from_frame_names_what_is_missing(frame, settings, message):
-    with pytest.raises(DataError, match=message):
-        GroupedData.from_frame(frame, **settings)
-
-
-def test_from_frame_names_the_text_column(frame):
-    """With a hundred columns 'x must hold numbers' does not help."""
-    with pytest.raises(DataError, match=r"'hue'.*[Ee]ncode"):
-        GroupedData.from_frame(frame.assign(hue=["red", "blue", "red"]), target="sold", group="state")
-
-
-def test_from_frame_refuses_missing_values(frame):
-    with pytest.raises(DataError, match=r"x holds NaN .* in 1 of 3 rows"):
-        GroupedData.from_frame(frame.assign(age=[20, None, 40]), target="sold", group="state")
-    with pytest.raises(DataError, match="a group name is missing"):
-        GroupedData.from_frame(frame.assign(state=["PA", None, "PA"]), target="sold", group="state")
 
 
 # ---------------------------------------------------------------- parts

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from toporo.data.frame import Frame, read_frame
+from toporo.doctor.case import Case
 from toporo.doctor.diagnose import prepare
-from toporo.doctor.measure import Case
 from toporo.tables.roles import Roles
 
 GROUPS = ("ash", "birch", "cedar", "dogwood")

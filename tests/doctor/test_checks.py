@@ -12,8 +12,8 @@ import pytest
 from tests.doctor.cases import CHAIN, GROUPS, case_of, sound
 from toporo.data.frame import Frame, Numbers, Texts
 from toporo.doctor import CHECKS, SEVERITIES, Finding, examine
+from toporo.doctor.case import Case
 from toporo.doctor.columns import time_column
-from toporo.doctor.measure import Case
 from toporo.doctor.results import Distances, Separability
 from toporo.topology.graph import GroupGraph
 
@@ -47,6 +47,12 @@ def minus(name: str, where: Callable[[int, str], bool], **settings: Any) -> Tabl
     cells = zip(columns["g"], columns[name], strict=True)
     columns[name] = [None if where(i, g) else cell for i, (g, cell) in enumerate(cells)]
     return Table(columns, settings)
+
+
+def beside(name: str, make: Callable[[int, Any], Any], target: str = "y") -> Table:
+    """The sound table with a column made from the target."""
+    columns = sound()
+    return Table(columns | {name: [make(i, value) for i, value in enumerate(columns[target])]}, {"target": target})
 
 
 def sized(sizes: dict[str, int], **settings: Any) -> Table:
@@ -89,17 +95,12 @@ def series(copied: bool = False, levels: float = 20.0, **settings: Any) -> Table
     return Table(columns, {"target": "y"} | settings)
 
 
-def dated() -> Table:
-    columns = dict(table().case().frame.columns) | {"y": Numbers(np.arange(200.0), "date")}
-    return Table(columns, {"target": "y"})
-
-
-LOOP = [*CHAIN[:3], ("dogwood", "ash")]
+PIECES = [CHAIN[0], CHAIN[2]]
 #: By check: a finding's code, a table that has it, and one that does not.
 TABLES: list[tuple[str, str, Table, Table]] = [
-    ("single_group", "one-group", sized({"ash": 60}), table()),
-    ("single_group", "one-training-group", table(test_groups=GROUPS[1:]), table(test_groups=GROUPS[2:])),
-    ("group_per_row", "group-per-row", plus("g", lambda i, g: f"row {i}"), table()),
+    ("too_few_groups", "one-group", sized({"ash": 60}), table()),
+    ("too_few_groups", "one-group", table(test_groups=GROUPS[1:]), table(test_groups=GROUPS[2:])),
+    ("too_few_groups", "group-per-row", plus("g", lambda i, g: f"row {i}"), table()),
     ("small_groups", "small-group", sized({"ash": 60, "birch": 12}), sized({"ash": 60, "birch": 20})),
     (
         "small_groups",
@@ -107,37 +108,22 @@ TABLES: list[tuple[str, str, Table, Table]] = [
         sized({"ash": 60, "birch": 12}),
         sized({"ash": 60, "birch": 12, "fir": 60}, test_groups=("birch",)),
     ),
-    ("small_groups", "small-for-features", plus("many", lambda i, g: f"level {i % 40}"), table()),
-    ("uneven_groups", "uneven-groups", sized({"ash": 1500, "birch": 30}), sized({"ash": 200, "birch": 30})),
-    ("group_missing", "group-missing", minus("g", lambda i, g: i == 7), table()),
+    ("few_in_effect", "few-rows-in-effect", sized({"ash": 300, "birch": 6}), sized({"ash": 300, "birch": 60})),
     ("spelt_alike", "spelt-alike", renamed({"ash": "Cedar "}), renamed({"ash": "Cedar 2"})),
     ("spelt_alike", "spelt-alike", renamed({"ash": "01", "birch": "1"}), renamed({"ash": "10", "birch": "1"})),
-    ("no_features", "no-features", Table({"g": list("aabb"), "x": [1.0] * 4}), table()),
-    ("empty_or_constant", "constant-column", plus("unit", lambda i, g: "kg"), table()),
-    ("empty_or_constant", "empty-column", plus("unit", lambda i, g: None), table()),
-    (
-        "group_level",
-        "group-level-column",
-        plus("height", lambda i, g: GROUPS.index(g) // 2),
-        plus("height", lambda i, g: i % 2),
-    ),
-    ("group_level", "group-level-column", plus("region", lambda i, g: "ns"[GROUPS.index(g) // 2]), table()),
+    ("unused_columns", "unused-column", plus("unit", lambda i, g: "kg"), table()),
+    ("unused_columns", "unused-column", plus("name", lambda i, g: f"row {i}"), plus("name", lambda i, g: f"{i % 9}")),
     ("identifiers", "identifier", plus("number", lambda i, g: i), plus("number", lambda i, g: i // 2)),
-    ("identifiers", "identifier", plus("name", lambda i, g: f"row {i}"), plus("name", lambda i, g: f"row {i // 2}")),
     (
         "identifiers",
         "identifier",
         plus("person_id", lambda i, g: 7919 * i * i),
         plus("steps", lambda i, g: 7919 * i * i),
     ),
-    (
-        "many_levels",
-        "many-levels",
-        plus("town", lambda i, g: f"town {i % 90}"),
-        plus("town", lambda i, g: f"town {i % 9}"),
-    ),
     ("missing_values", "missing-values", minus("x1", lambda i, g: i % 2 == 0), minus("x1", lambda i, g: i == 0)),
     ("missing_values", "missing-in-groups", minus("x1", lambda i, g: g == "ash"), minus("x1", lambda i, g: i % 2 == 0)),
+    ("numbers_as_text", "numbers-as-text", plus("price", lambda i, g: f"{i},50"), plus("price", lambda i, g: f"{i} a")),
+    ("numbers_as_text", "numbers-as-text", plus("price", lambda i, g: f"{i}" if i else "n/k"), table()),
     ("shared_rows", "shared-rows", repeated(0.5), table()),
     ("shared_rows", "shared-rows", repeated(0.5), table(features=("colour",))),
     (
@@ -154,21 +140,18 @@ TABLES: list[tuple[str, str, Table, Table]] = [
     ),
     (
         "leaks_group",
-        "leaks-group",
-        plus("day", lambda i, g: GROUPS.index(g) + 0.9 * abs(np.sin(i))),
-        plus("day", lambda i, g: GROUPS.index(g) + 3 * abs(np.sin(i))),
+        "group-level-column",
+        plus("height", lambda i, g: GROUPS.index(g) // 2),
+        plus("height", lambda i, g: i % 2),
     ),
+    ("leaks_group", "group-level-column", plus("region", lambda i, g: "ns"[GROUPS.index(g) // 2]), table()),
+    ("leaks_target", "leaks-target", beside("copy", lambda i, y: 2 * y + 1), table(target="y")),
+    ("leaks_target", "leaks-target", beside("curve", lambda i, y: np.exp(y)), table(target="y")),
     (
         "leaks_target",
         "leaks-target",
-        Table(sound() | {"copy": [2 * y + 1 for y in sound()["y"]]}, {"target": "y"}),
-        table(target="y"),
-    ),
-    (
-        "leaks_target",
-        "leaks-target",
-        Table(sound() | {"curve": [np.exp(y) for y in sound()["y"]]}, {"target": "y"}),
-        table(target="y"),
+        beside("near", lambda i, y: y + 0.2 * noise(i, "")),
+        beside("far", lambda i, y: y + 0.6 * noise(i, "")),
     ),
     (
         "leaks_target",
@@ -182,93 +165,40 @@ TABLES: list[tuple[str, str, Table, Table]] = [
     (
         "leaks_target",
         "leaks-target",
-        Table(sound() | {"verdict": [f"{z}!" for z in sound()["z"]]}, {"target": "z"}),
+        beside("verdict", lambda i, z: f"{z}!", "z"),
+        beside("name", lambda i, z: f"{z} {i}", "z"),
+    ),
+    ("leaks_target", "leaks-target", beside("flag", lambda i, z: int(z == "yes"), "z"), table(target="z")),
+    (
+        "leaks_target",
+        "leaks-target",
+        beside("score", lambda i, z: noise(i, "") + 9 * (z == "yes"), "z"),
         table(target="z"),
-    ),
-    (
-        "leaks_target",
-        "leaks-target",
-        Table(sound() | {"flag": [int(z == "yes") for z in sound()["z"]]}, {"target": "z"}),
-        table(target="z"),
-    ),
-    (
-        "leaks_target",
-        "leaks-target",
-        Table(
-            sound() | {"score": [noise(i, "") + 9 * (z == "yes") for i, z in enumerate(sound()["z"])]}, {"target": "z"}
-        ),
-        table(target="z"),
-    ),
-    (
-        "leaks_target",
-        "leaks-target",
-        Table(sound() | {"verdict": [f"{z}!" for z in sound()["z"]]}, {"target": "z"}),
-        Table(sound() | {"name": [f"{z} {i}" for i, z in enumerate(sound()["z"])]}, {"target": "z"}),
-    ),
-    (
-        "leaks_target",
-        "leaks-target",
-        Table(sound() | {"near": [y + 0.25 * noise(i, "") for i, y in enumerate(sound()["y"])]}, {"target": "y"}),
-        Table(sound() | {"far": [y + 0.6 * noise(i, "") for i, y in enumerate(sound()["y"])]}, {"target": "y"}),
     ),
     ("leaks_target", "lagged-target", series(), series(copied=True)),
-    ("numbers_as_text", "numbers-as-text", plus("price", lambda i, g: f"{i},50"), plus("price", lambda i, g: f"{i} a")),
-    ("numbers_as_text", "numbers-as-text", plus("price", lambda i, g: f"{i}" if i else "n/k"), table()),
-    ("numbers_as_text", "numbers-as-text", plus("day", lambda i, g: f"{i % 28 + 1}/5/2020"), table()),
-    ("dates_as_numbers", "date-target", dated(), table(target="y")),
+    ("missing_roles", "group-missing", minus("g", lambda i, g: i == 7), table()),
     (
-        "classes_by_group",
-        "one-class-group",
-        plus("z", lambda i, g: "no" if i % 4 or g == "ash" else "yes", target="z"),
-        table(target="z"),
-    ),
-    (
-        "classes_by_group",
-        "lone-class",
-        plus("z", lambda i, g: "both" if g == "ash" and i % 3 == 0 else ("yes", "no")[i % 2], target="z"),
-        plus("z", lambda i, g: ("yes", "no", "both")[i % 3], target="z"),
-    ),
-    (
-        "distant_tests",
-        "distant-test-group",
-        table(graph=[*CHAIN, ("elm", "fig"), ("fig", "gum")], test_groups=("gum",)),
-        table(graph=[*CHAIN, ("elm", "fig"), ("fig", "gum")], test_groups=("fig",)),
-    ),
-    ("few_in_effect", "few-rows-in-effect", sized({"ash": 300, "birch": 6}), sized({"ash": 300, "birch": 60})),
-    ("no_target", "no-target", table(), table(target="y")),
-    (
-        "target_missing",
+        "missing_roles",
         "target-missing",
         minus("y", lambda i, g: g == "ash", target="y"),
         minus("y", lambda i, g: g == "ash", target="y", test_groups=("ash",)),
     ),
-    ("constant_target", "constant-target", plus("y", lambda i, g: 3.0, target="y"), table(target="y")),
+    ("refused_table", "refused", plus("y", lambda i, g: 3.0, target="y"), table(target="y")),
+    ("refused_table", "refused", table(target="z", task="regression"), table(target="z")),
+    ("refused_table", "refused", plus("z", lambda i, g: f"{i} kg", target="z"), table(target="z")),
+    ("refused_table", "refused", table(target="y", test_groups=("fig",)), table(target="y", test_groups=("ash",))),
     (
-        "constant_target",
-        "target-by-group",
-        plus("z", lambda i, g: "yes" if g in GROUPS[:2] else "no", target="z"),
-        table(target="z"),
+        "refused_table",
+        "refused",
+        renamed({"ash": "acacia"}, target="y", graph=CHAIN),
+        minus("y", lambda i, g: i == 3, target="y", graph=CHAIN, test_groups=("elm",)),
     ),
-    ("text_as_numbers", "target-not-numbers", table(target="z", task="regression"), table(target="z")),
-    ("numbers_as_classes", "classes-as-numbers", plus("y", lambda i, g: i % 4, target="y"), table(target="y")),
-    ("numbers_as_classes", "too-many-classes", plus("z", lambda i, g: f"{i} kg", target="z"), table(target="z")),
+    ("refused_table", "refused", table(target="y", exclude=("x1", "x2", "colour")), table(target="y")),
     (
-        "classes_by_group",
-        "rare-class",
-        plus("z", lambda i, g: "yes" if i % 50 == 0 else "no", target="z"),
-        table(target="z"),
-    ),
-    (
-        "classes_by_group",
-        "absent-class",
-        plus("z", lambda i, g: "yes" if i % 2 or g == "ash" else "no", target="z"),
-        plus("z", lambda i, g: "yes" if i % 2 else "no", target="z"),
-    ),
-    (
-        "classes_by_group",
-        "label-shift",
-        plus("z", lambda i, g: "yes" if i % 10 < (9 if g == "ash" else 2) else "no", target="z"),
-        plus("z", lambda i, g: "yes" if i % 10 < (4 if g == "ash" else 3) else "no", target="z"),
+        "lone_classes",
+        "lone-class",
+        plus("z", lambda i, g: "both" if g == "ash" and i % 3 == 0 else ("yes", "no")[i % 2], target="z"),
+        plus("z", lambda i, g: ("yes", "no", "both")[i % 3], target="z"),
     ),
     (
         "target_by_group",
@@ -278,42 +208,15 @@ TABLES: list[tuple[str, str, Table, Table]] = [
     ),
     (
         "target_by_group",
-        "target-outliers",
-        plus("y", lambda i, g: 1e4 if i == 3 else noise(i, g), target="y"),
-        table(target="y"),
+        "target-shift",
+        plus("z", lambda i, g: "yes" if i % 10 < (9 if g == "ash" else 2) else "no", target="z"),
+        plus("z", lambda i, g: "yes" if i % 10 < (4 if g == "ash" else 3) else "no", target="z"),
     ),
     ("no_graph", "no-graph", table(), table(graph=CHAIN)),
-    ("groups_not_in_graph", "not-in-graph", renamed({"ash": "acacia"}, graph=CHAIN), table(graph=CHAIN)),
+    ("graph_in_pieces", "disconnected-graph", table(graph=PIECES), table(graph=CHAIN)),
+    ("graph_in_pieces", "disconnected-graph", table(graph=GroupGraph.from_edges(CHAIN[1:], nodes=["ash"])), table()),
     (
-        "groups_not_in_graph",
-        "not-in-graph",
-        table(graph=CHAIN, test_groups=("fig",)),
-        table(graph=CHAIN, test_groups=("elm",)),
-    ),
-    ("test_groups_unknown", "unknown-test-group", table(test_groups=("fig",)), table(test_groups=("ash",))),
-    ("groups_without_rows", "graph-only-group", table(graph=CHAIN), table(graph=CHAIN, test_groups=("elm",))),
-    (
-        "isolated_groups",
-        "isolated-group",
-        table(graph=GroupGraph.from_edges(CHAIN[1:], nodes=["ash"])),
-        table(graph=CHAIN),
-    ),
-    (
-        "isolated_groups",
-        "isolated-group",
-        table(graph=GroupGraph.from_edges([*CHAIN[1:], ("ash", "fig")])),
-        table(graph=GroupGraph.from_edges([*CHAIN[1:], ("ash", "fig")]), test_groups=("fig",)),
-    ),
-    ("isolated_groups", "disconnected-graph", table(graph=[CHAIN[0], CHAIN[2]]), table(graph=CHAIN)),
-    (
-        "unreachable_tests",
-        "unreachable-test-group",
-        table(graph=[*CHAIN, ("fig", "gum")], test_groups=("fig",)),
-        table(graph=CHAIN, test_groups=("elm",)),
-    ),
-    ("prior_shape", "flat-prior", table(graph=LOOP), table(graph=CHAIN)),
-    (
-        "prior_shape",
+        "one_group_prior",
         "one-group-prior",
         table(graph=CHAIN, test_groups=("elm",)),
         table(graph=[*CHAIN, ("elm", "ash"), ("elm", "birch")], test_groups=("elm",)),
@@ -337,10 +240,7 @@ def test_a_check_finds_what_it_is_for_and_nothing_else(check: str, code: str, ba
     assert code not in found(check, good.case())
 
 
-SHIFTS = {
-    "groups_alike", "unsteady_topology", "covariate_shift", "far_tests", "not_recognised", "shifted_regions",
-    "shifted_times", "graph_says",
-}  # fmt: skip
+SHIFTS = {"groups_alike", "covariate_shift", "far_tests", "shifted_regions", "shifted_times", "graph_says"}
 
 
 def test_every_check_has_its_tables() -> None:
@@ -362,24 +262,14 @@ def test_a_leak_names_the_column_and_how_to_leave_it_out() -> None:
     assert "--exclude 'the site'" in finding.step
 
 
-@pytest.mark.parametrize("without", [(), ("year",)])
-def test_a_lag_is_no_leak_however_much_groups_differ(without: tuple[str, ...]) -> None:
-    """With a correlation above 0.999 and a range of its own in every group, with years and without."""
+def test_a_lag_is_no_leak_however_much_groups_differ() -> None:
+    """With a correlation above 0.999 and a range of its own in every group."""
     lagged = series(levels=300.0)
-    for name in without:
-        del lagged.columns[name]
     case = lagged.case()
     assert abs(np.corrcoef(lagged.columns["before"], lagged.columns["y"])[0, 1]) > 0.999
     assert "before" in found("leaks_target", case)["lagged-target"].subjects
     assert "leaks-target" not in found("leaks_target", case)
     assert found("leaks_group", case) == {}
-
-
-def test_the_target_of_the_next_row_is_a_leak() -> None:
-    ahead = series()
-    y = np.asarray(ahead.columns["y"]).reshape(len(GROUPS), -1)
-    ahead.columns["before"] = np.column_stack([y[:, 1:], y[:, -1] + 0.1]).ravel().tolist()
-    assert found("leaks_target", ahead.case())["leaks-target"].subjects == ("before",)
 
 
 def test_a_column_that_differs_between_groups_as_the_target_does_is_no_leak() -> None:
@@ -409,9 +299,9 @@ def test_numbers_that_repeat_in_one_group_only_are_no_code() -> None:
     ("name", "cells", "is_time"),
     [
         ("year", range(1990, 2040), True),
-        ("saleMonth", range(50), True),
+        ("saleYear", range(50), True),
         ("months_since_start", [i % 12 for i in range(50)], True),
-        ("month", [i % 12 + 1 for i in range(50)], False),
+        ("month", range(50), False),
         ("year_built", range(1990, 2040), False),
         ("birth_year", range(1990, 2040), False),
         ("year_sin", [np.sin(i) for i in range(50)], False),
@@ -437,16 +327,11 @@ def test_a_group_that_lacks_rows_is_worse_the_fewer_it_has() -> None:
     assert "'birch' (2)" in hardly.detail
 
 
-def test_another_spelling_in_the_graph_is_pointed_out() -> None:
-    finding = found("groups_not_in_graph", renamed({"ash": " ASH"}, graph=CHAIN).case())["not-in-graph"]
-    assert "'ASH' for 'ash'" in finding.detail
-
-
 def test_rows_shared_with_a_test_group_are_serious() -> None:
     among = found("shared_rows", repeated(0.1).case())["shared-rows"]
     across = found("shared_rows", repeated(0.1, test_groups=("ash",)).case())["shared-rows"]
     assert (among.severity, across.severity) == ("risky", "serious")
-    assert "5 such rows are in a training and a test group: 10 % of the test rows" in across.detail
+    assert "10 % of the test rows are in a training group too" in across.detail
 
 
 @pytest.mark.parametrize(("shared", "severity"), [(8, None), (20, "note"), (200, "risky"), (1000, "serious")])
@@ -490,7 +375,7 @@ def test_equal_features_with_other_targets_are_no_shared_rows() -> None:
 def test_a_column_that_tells_groups_by_luck_is_let_pass() -> None:
     """Six rows in two groups: a column that happens to follow them is no news."""
     columns = {"g": list("aaabbb"), "c": list("pppqqq"), "x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
-    assert found("leaks_group", case_of(columns)) == {}
+    assert "leaks-group" not in found("leaks_group", case_of(columns))
 
 
 # ---------------------------------------------------------------- what is measured
@@ -519,7 +404,7 @@ FAR = [[0, 1, 1, 9], [1, 0, 1, 9], [1, 1, 0, 9], [9, 9, 9, 0]]
 NEAR = [[0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]]
 GUESSED = [[0.25] * 4] * 4
 CLEAR = np.eye(4).tolist()
-TWINS = [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+MIXED = [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -531,13 +416,7 @@ TWINS = [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
             {"distances": distances(NEAR, beyond_chance=False), "separability": told(GUESSED)},
             {"distances": distances(NEAR), "separability": told(GUESSED)},
         ),
-        (
-            "unsteady_topology",
-            "unsteady-distances",
-            {"distances": distances(NEAR, contrast=0.5, stability=0.4)},
-            {"distances": distances(NEAR)},
-        ),
-        ("covariate_shift", "covariate-shift", {"separability": told(CLEAR)}, {"separability": told(TWINS)}),
+        ("covariate_shift", "covariate-shift", {"separability": told(CLEAR)}, {"separability": told(MIXED)}),
         ("far_tests", "far-test-group", {"distances": distances(FAR)}, {"distances": distances(NEAR)}),
         (
             "far_tests",
@@ -545,7 +424,6 @@ TWINS = [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
             {"distances": distances(FAR)},
             {"distances": distances(FAR, by_chance=np.full((4, 4), 6.0))},
         ),
-        ("not_recognised", "twin-groups", {"separability": told(TWINS)}, {"separability": told(CLEAR)}),
     ],
 )
 def test_a_check_of_what_was_measured(check: str, code: str, bad: dict[str, Any], good: dict[str, Any]) -> None:
@@ -554,11 +432,10 @@ def test_a_check_of_what_was_measured(check: str, code: str, bad: dict[str, Any]
     assert code not in found(check, replace(case, **good))
 
 
-def test_huge_numbers_do_no_harm() -> None:
-    """Their squares and differences overflow, which must become neither a warning nor a finding."""
-    columns = dict(table().case().frame.columns)
-    columns["huge"] = Numbers(np.asarray([noise(i, "") for i in range(200)]) * 5e307)
-    case = case_of(Frame(columns), target="y")
-    with np.errstate(all="raise"):
-        codes = {finding.code for check in CHECKS for finding in check(case)}
-    assert "leaks-target" not in codes
+def test_a_graph_may_be_learned_where_distances_are_steady() -> None:
+    def step(**given: Any) -> str:
+        return found("no_graph", replace(table().case(), distances=distances(NEAR, **given)))["no-graph"].step
+
+    assert step().endswith("--graph learn.")
+    assert "40 % of its edges" in step(contrast=0.5, stability=0.4)
+    assert "learn" not in step(beyond_chance=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from tests.doctor.cases import CHAIN, GROUPS, sound
 from toporo.data.frame import Frame, Numbers, Texts
 from toporo.doctor import SEVERITIES, Diagnosis, examine
-from toporo.doctor.results import flag, listed, some
+from toporo.doctor.results import flag
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
 from toporo.tables import fit_table
 
@@ -97,9 +96,11 @@ def test_a_frame_a_mapping_and_a_data_frame_are_one() -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_what_a_fit_would_refuse_comes_before_the_command() -> None:
-    found = examine(sound(20) | {"y": [3.0] * 80}, group="g", target="y", exclude=["z"], graph=CHAIN[:2])
-    blocked = [found.findings[number - 1].code for number in found.facts["first"]]
-    assert sorted(blocked) == ["constant-target", "not-in-graph"]
+    for change, edges, words in (({"y": [3.0] * 80}, None, "a single class"), ({}, CHAIN[:2], "'dogwood'")):
+        found = examine(sound(20) | change, group="g", target="y", exclude=["z"], graph=edges)
+        (refused,) = [found.findings[number - 1] for number in found.facts["first"]]
+        assert refused.code == "refused"
+        assert words in refused.detail
 
 
 @pytest.mark.usefixtures("quick")
@@ -124,11 +125,12 @@ def test_numbers_named_as_categories_are_text() -> None:
         ({"group": "g", "test_groups": "ash"}, SettingError, "list of names"),
         ({"group": "g", "test_groups": GROUPS}, DataError, "every group is a test group"),
         ({"group": "g", "graph": 7}, TopoRoError, "graph"),
+        ({"group": "g", "source": {"x": [1e200]}}, DataError, "beyond 1e.100 .*column 'x'"),
     ],
 )
 def test_what_cannot_be_examined_is_an_error_that_says_so(settings: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        examine(sound(5), **settings)
+        examine(sound(5) | {name: column * 20 for name, column in settings.pop("source", {}).items()}, **settings)
 
 
 def test_a_table_without_a_group_anywhere_is_an_error() -> None:
@@ -136,39 +138,20 @@ def test_a_table_without_a_group_anywhere_is_an_error() -> None:
         examine({"g": [None, None], "x": [1, 2]}, group="g")
 
 
-# ---------------------------------------------------------------- names in what is said
-
-LONG = "a column whose name says everything that anybody could ever want to know about it, number"
-
-
 @pytest.mark.usefixtures("quick")
-def test_what_is_said_never_holds_more_than_three_lines_of_names() -> None:
-    """However many names there are, and however long."""
+def test_long_lists_are_cut_but_a_command_holds_every_name() -> None:
     rng = np.random.default_rng(0)
-    groups = [f"{LONG} {k}" for k in range(60)]
+    groups = [f"a group with a rather long name, number {k}" for k in range(60)]
     labels = np.repeat(np.arange(60), 4)
     table: dict[str, Any] = {"g": [groups[k] for k in labels], "y": rng.normal(size=240)}
-    for k in range(30):
-        table[f"{LONG} {k}"] = [None if i % 2 else f"{LONG} {k} {label}" for i, label in enumerate(labels)]
-        table[f"copy, {LONG} {k}"] = table["y"] * (k + 1)
-        table[f"unit of {LONG} {k}"] = ["kg"] * 240
-    found = examine(table, group="g", target="y", graph=list(pairwise(groups[:40])), test_groups=groups[30:50])
-    assert len(found.findings) > 6
-    for finding in found.findings:
-        assert len(finding.step) < 3 * 93 + 120, finding.code
-        assert len(finding.detail) < 6 * 93 + 120, finding.code  # two lists, in some
+    table |= {f"copy, {k}": table["y"] * (k + 1) for k in range(30)}
+    found = examine(table, group="g", target="y", graph=list(pairwise(groups)), test_groups=groups[30:50])
+    leak = next(finding for finding in found.findings if finding.code == "leaks-target")
+    assert "… (30 in all)" in leak.detail
+    assert "… (30 in all)" in leak.step
     assert "--test-groups @test-groups.txt" in found.facts["next"]
-
-
-def test_a_few_names_are_all_said() -> None:
-    assert some(["a", "b"]) == "a, b"
-    assert some("abc", 2) == "a, b, … (3 in all)"
-    assert some([LONG] * 3) == f"{LONG}, {LONG}, … (3 in all)"
-    assert len(some(["x" * 1000])) == 240
-    assert listed(["a", "b"], 1) == "'a', … (2 in all)"
-    assert flag("--exclude", ["a b", "c"], 8) == "--exclude 'a b,c'"
-    assert flag("--exclude", [LONG] * 3, 8).endswith(",… (3 in all)")
-    assert "in all" not in flag("--exclude", [LONG] * 9)  # a command holds every name
+    assert found.facts["next"].count("copy, ") == 30
+    assert flag("--exclude", ["a b", "c,d"]) == """--exclude 'a b,"c,d"'"""
 
 
 # ---------------------------------------------------------------- what a fit warns of
@@ -177,11 +160,9 @@ FAR = [*CHAIN, ("elm", "fig"), ("fig", "gum"), ("oak", "pine")]
 WARNED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("numbers-as-text", {"price": [f"{i},5" for i in range(80)]}, {}, "read as text"),
     ("one-group", {"g": ["ash"] * 80}, {}, "of one group"),
-    ("one-training-group", {}, {"test_groups": GROUPS[1:]}, "of one group"),
-    ("one-class-group", {"y": ["no" if i % 3 or i < 20 else "yes" for i in range(80)]}, {}, "one class only"),
-    ("unreachable-test-group", {}, {"graph": FAR, "test_groups": ["elm", "pine"]}, "no path leads"),
-    ("isolated-group", {}, {"graph": {"ash": ["birch"], "birch": ["cedar"], "dogwood": []}}, "without any edge"),
-    ("flat-prior", {}, {"graph": [*CHAIN[:3], ("dogwood", "ash")]}, "prior is flat"),
+    ("one-group", {}, {"test_groups": GROUPS[1:]}, "of one group"),
+    ("disconnected-graph", {}, {"graph": FAR, "test_groups": ["elm", "pine"]}, "no path leads"),
+    ("disconnected-graph", {}, {"graph": {"ash": ["birch"], "birch": ["cedar"], "dogwood": []}}, "without any edge"),
     ("few-rows-in-effect", {"kind": [f"kind {i % 12}" for i in range(80)]}, {"graph": CHAIN}, "80 rows are in effect"),
 ]
 
@@ -208,7 +189,7 @@ def test_what_a_fit_does_not_warn_of_is_not_found() -> None:
 # ---------------------------------------------------------------- odd tables
 
 NUMBERS = st.one_of(
-    st.just(float("nan")), st.integers(-3, 3).map(float), st.floats(-1e308, 1e308), st.sampled_from([0.0, 1.0])
+    st.just(float("nan")), st.integers(-3, 3).map(float), st.floats(-1e90, 1e90), st.sampled_from([0.0, 1.0])
 )
 TEXTS = st.one_of(st.none(), st.sampled_from(["a", "A ", "b", "é", "e\u0301", "日本", "1", "01", "$x_2$"]))
 
@@ -256,12 +237,3 @@ def test_hundreds_of_groups_are_measured_in_part_and_counted_in_full() -> None:
     assert "group 7" in found.distances.names
     assert len(found.groups) == 400
     assert sum(group.rows for group in found.groups) == 4000
-
-
-def test_targets_at_the_ends_of_all_numbers_are_as_near_as_others() -> None:
-    ends = sound() | {"y": [1.7e308, -1.7e308, 1.0, 0.0] * 50, "told": ["a", "b", "c", "c"] * 50}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        findings = {finding.code: finding for finding in examine(ends, group="g", target="y").findings}
-    assert "target-outliers" not in findings
-    assert "told" in findings["leaks-target"].subjects  # which squares of such numbers would hide

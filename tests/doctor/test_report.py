@@ -103,20 +103,6 @@ def test_a_map_of_many_groups_has_labels_that_can_be_read(count: int) -> None:
     assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
-def test_long_names_beside_a_map_differ_where_only_their_ends_do() -> None:
-    distances = line(3)
-    names = tuple(f"a name as long as many are {i}" for i in range(3))
-    ax = distance_map(replace(distances, names=names, order=names)).axes[0]
-    assert [tick.get_text()[-1] for tick in ax.get_yticklabels()] == ["0", "1", "2"]
-
-
-def test_one_group_far_from_all_others_does_not_make_the_rest_alike() -> None:
-    distances = line(12)
-    distances.matrix[0, 1:] = distances.matrix[1:, 0] = 1000.0
-    image = distance_map(distances).axes[0].images[0]
-    assert image.get_clim()[1] < 100
-
-
 def test_a_short_table_keeps_the_groups_that_findings_name(diagnosis: Diagnosis) -> None:
     full, short = group_table(diagnosis), group_table(diagnosis, limit=2)
     assert len(full.rows) == 4

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toporo.data.frame import read_frame
-from toporo.doctor.measure import balanced_sample, row_hashes
+from toporo.doctor.case import balanced_sample, row_hashes
 
 CELLS = st.one_of(st.none(), st.integers(0, 3), st.floats(-2, 2))
 

@@ -15,7 +15,8 @@ from torch import nn
 from tests.estimators.cases import CHAIN, labels, numbers
 from toporo.errors import DataError, SettingError, TopoRoWarning
 from toporo.estimators import GroupDROClassifier, GroupDRORegressor, Net, Radius, TROClassifier, TRORegressor
-from toporo.estimators.models import EpochRecord, Perceptron
+from toporo.estimators.models import Perceptron
+from toporo.training import RoundRecord
 
 NUMBERS, LABELS = numbers(120, differ=0.1), labels(120)
 NET = Net((8,), epochs=12, learning_rate=0.03, per_group=8)
@@ -32,7 +33,7 @@ def test_a_network_learns_and_says_the_same_at_every_run(kind: Any, table: Any) 
     assert first.predict(table.x).tobytes() == again.predict(table.x).tobytes()
     assert first.group_weights_ == again.group_weights_
     assert first.group_weights_ != other.group_weights_
-    assert all(isinstance(record, EpochRecord) for record in first.history_)
+    assert all(isinstance(record, RoundRecord) for record in first.history_)
     assert len(first.history_) == 12
     assert first.history_[-1].weights == first.group_weights_
     assert not hasattr(first, "coef_")

@@ -75,7 +75,7 @@ def logistic(folder: Path) -> Any:
     """Exact logistic fits of two and three classes."""
     return {
         f"{classes}-{divergence}-{penalty:g}": facts(
-            fit_logistic(*rows(classes), PRIOR, penalty=penalty, divergence=divergence, ridge=0.01, one_class="allow")
+            fit_logistic(*rows(classes), PRIOR, penalty=penalty, divergence=divergence, ridge=0.01)
         )
         for classes in (2, 3)
         for divergence in ("l2", "kl")

@@ -18,8 +18,8 @@ from tests.pages.page import Page, figures, loads_nothing
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 #: Figures of each page.
-FIGURES = {"linear": 4, "network": 3, "classes": 3, "kriged": 2, "auto": 3, "doctor": 2, "compare": 1,
-           "benchmark": 6, "images": 10, "chips": 12, "theory": 4}  # fmt: skip
+FIGURES = {"linear": 3, "network": 2, "classes": 3, "kriged": 2, "auto": 2, "doctor": 2, "compare": 1,
+           "benchmark": 5, "images": 6, "chips": 8, "theory": 4}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 from tests.paper.small_network import SmallNet
 from tests.paper.tiny_floods import chip_names, make_chip, write_chip, write_floods
@@ -25,10 +27,8 @@ from toporo.paper.runner import reproduce
 from toporo.training import Batches, FitResult
 from toporo.vision import NETWORKS
 
-CHOICES = VisionChoices(
-    device="cpu", network="resnet18", steps=5, evaluate_every=2, per_group=4, size=16, keep_models=True
-)  # fmt: skip
-FLOODS = VisionChoices(device="cpu", network="unet", steps=3, evaluate_every=2, per_group=2, size=16, keep_models=True)
+CHOICES = VisionChoices(device="cpu", network="resnet18", steps=5, per_group=4, size=16)
+FLOODS = VisionChoices(device="cpu", network="unet", steps=3, per_group=2, size=16)
 
 
 class Found:
@@ -75,13 +75,46 @@ def shrink_tpt48(patch: pytest.MonkeyPatch) -> Protocol:
 
 
 @dataclass(frozen=True)
-class Trainings:
-    """Rows that each training was given, in order."""
+class Training:
+    """Rows that a network was trained on, and its weights afterwards."""
+
+    rows: GroupedData
+    weights: dict[str, Tensor]
+
+
+@contextmanager
+def trainings_of_images() -> Iterator[list[Training]]:
+    """Record the trainings of networks on images, which are small ones in place of ResNet-18, in order."""
+    seen: list[Training] = []
+    real = image_fits.fit
+
+    def spy(network: nn.Module, objective: Any, batches: Batches, *rest: Any, **more: Any) -> FitResult:
+        result = real(network, objective, batches, *rest, **more)
+        seen.append(Training(batches.rows, {name: value.clone() for name, value in network.state_dict().items()}))
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(NETWORKS, "resnet18", partial(SmallNet))
+        patch.setattr(image_fits, "fit", spy)
+        yield seen
+
+
+@dataclass(frozen=True)
+class Table:
+    """Results of a table, and the training of every record."""
 
     outcome: Results
-    out: Path
     data: Path
-    rows: list[GroupedData]
+    out: Path
+    trainings: list[Training]
+
+    def find(self, method: str, seed: int, variant: str) -> tuple[dict[str, Any], Training]:
+        """Return the record and the training of a run."""
+        runs = zip(self.outcome.records, self.trainings, strict=True)
+        (one,) = (
+            run for run in runs if (run[0]["method"], run[0]["seed"], run[0]["variant"]) == (method, seed, variant)
+        )
+        return one
 
 
 @pytest.fixture(scope="session")
@@ -92,21 +125,12 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pacs(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
-    """The whole table of PACS, two seeds, with two further methods once; and what each training saw."""
-    out, seen, real = tmp_path_factory.mktemp("pacs"), [], image_fits.fit
-
-    def spy(network: nn.Module, objective: Any, batches: Batches, *rest: Any, **more: Any) -> FitResult:
-        seen.append(batches.rows)
-        return real(network, objective, batches, *rest, **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(NETWORKS, "resnet18", partial(SmallNet))
-        patch.setattr(image_fits, "fit", spy)
-        reproduce("pacs", out, seeds=2, data=pictures, vision=CHOICES)
-        reproduce("pacs", out, seeds=1, methods=["irm", "tro-data-10"], data=pictures, vision=CHOICES)
+def pacs(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """The whole table of PACS, two seeds."""
+    out = tmp_path_factory.mktemp("pacs")
+    with trainings_of_images() as seen:
         outcome = reproduce("pacs", out, seeds=2, data=pictures, vision=CHOICES)
-    return Trainings(outcome, out, pictures, seen)
+    return Table(outcome, pictures, out, seen)
 
 
 @pytest.fixture(scope="session")
@@ -124,7 +148,8 @@ def flooded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def floods(flooded: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
+def floods(flooded: Path, tmp_path_factory: pytest.TempPathFactory) -> Table:
     out = tmp_path_factory.mktemp("floods")
-    outcome = reproduce("sen1floods11", out, seeds=1, methods=["erm", "tro-data"], data=flooded, vision=FLOODS)
-    return Trainings(outcome, out, flooded, [])
+    with trainings_of_images() as seen:
+        outcome = reproduce("sen1floods11", out, seeds=1, methods=["erm", "tro-data"], data=flooded, vision=FLOODS)
+    return Table(outcome, flooded, out, seen)

@@ -14,8 +14,7 @@ from pathlib import PurePosixPath
 class Publisher:
     """Files by name, and how requests for each of them go.
 
-    Ways: ``ok``; ``cut N`` (close after N bytes of the body); ``no length`` (do not say how long the file is);
-    ``silent`` (never answer); a number (that status); ``to URL`` (redirect).
+    Ways: ``ok``; ``silent`` (never answer); a number (that status).
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -60,17 +59,11 @@ def answer(handler: BaseHTTPRequestHandler, publisher: Publisher, name: str, way
     if way == "silent":
         publisher.over.wait(30)
         return
-    if way.startswith("to "):
-        handler.send_response(302)
-        handler.send_header("Location", way[3:])
-        handler.end_headers()
-        return
     if way.isdigit() or name not in publisher.files:
         handler.send_error(int(way) if way.isdigit() else 404)
         return
     body = publisher.files[name]
     handler.send_response(200)
-    if way != "no length":
-        handler.send_header("Content-Length", str(len(body)))
+    handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
-    handler.wfile.write(body[: int(way.split()[1])] if way.startswith("cut") else body)
+    handler.wfile.write(body)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from numpy.testing import assert_array_equal
 
-from toporo.errors import DataError, DatasetNotFoundError, TopoRoError, UnknownNameError
+from toporo.errors import DataError, DatasetNotFoundError, UnknownNameError
 from toporo.files import sha256
 from toporo.paper import BENCHMARKS, dg, load_dataset
-from toporo.paper.fits import TARGETS, build_model
+from toporo.paper.fits import LOSSES, build_model
 from toporo.paper.loaded import data_folder
 
 SPECS = {"dg15": dg.DG15, "dg60": dg.DG60}
@@ -29,34 +29,6 @@ def drawn(spec, request):
     """A generated benchmark and its angles."""
     benchmark = dg.generate(spec, seed=request.param)
     return benchmark, np.array([benchmark.about["angles"][e] for e in range(spec.groups)])
-
-
-def as_published(benchmark):
-    """The content of a file in the published layout."""
-    k = len(benchmark.graph.names)
-    adjacency = np.zeros((k, k))
-    for one, other in benchmark.graph.edges:
-        adjacency[one, other] = adjacency[other, one] = 1.0
-    return {
-        "data": benchmark.data.x,
-        "label": benchmark.data.y.astype(float),
-        "domain": np.array(benchmark.data.ids.names),
-        "A": adjacency,
-        "angle": np.array(list(benchmark.about["angles"].values())),
-    }
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Writes a DG-15 file with some arrays replaced (None: left out); returns its folder."""
-
-    def write(**changes):
-        content = as_published(dg.generate(dg.DG15)) | changes
-        kept = {key: value for key, value in content.items() if value is not None}
-        (tmp_path / dg.DG15.file).write_bytes(pickle.dumps(kept, protocol=4))
-        return tmp_path
-
-    return write
 
 
 # ---------------------------------------------------------------- the generator
@@ -79,10 +51,8 @@ def test_points_lie_within_one_of_their_centre_on_the_spiral(spec, drawn):
     distance = np.linalg.norm(benchmark.data.x - (np.where(benchmark.data.y == 0, 1, -1) * center).T, axis=1)
     assert distance.max() <= 1
     # A planar unit Gaussian cut at radius 1 has E[r²] = 2 - 1 / (√e - 1) = 0.4585…
-    n = len(distance)
-    assert (distance**2).mean() == pytest.approx(
-        2 - 1 / (math.sqrt(math.e) - 1), abs=4 * (distance**2).std() / math.sqrt(n)
-    )
+    error = 4 * (distance**2).std() / math.sqrt(len(distance))
+    assert (distance**2).mean() == pytest.approx(2 - 1 / (math.sqrt(math.e) - 1), abs=error)
 
 
 def test_edges_are_drawn_above_the_cut_off_and_connect_everything(spec, drawn):
@@ -112,9 +82,9 @@ def test_published_data(real_data, name, rows, edges):
     benchmark, spec = load_dataset(name, real_data), SPECS[name]
     assert (benchmark.source, benchmark.train) == ("published", tuple(sorted(spec.train)))
     assert (len(benchmark.data), len(benchmark.graph.edges)) == (rows, edges)
-    path = spec.find(real_data)
+    path = BENCHMARKS[name].find(real_data)
     assert sha256(path) == spec.checksum == benchmark.about["sha256"]
-    assert BENCHMARKS[name].files(real_data) == [(str(path), "intact")]
+    assert BENCHMARKS[name].state(real_data) == (str(path), "intact")
     content = pickle.loads(path.read_bytes())
     assert_array_equal(benchmark.data.x, content["data"])
     assert_array_equal(benchmark.data.y, content["label"])
@@ -124,60 +94,23 @@ def test_published_data(real_data, name, rows, edges):
     assert {tuple(sorted(edge)) for edge in benchmark.graph.edges} == expected
 
 
-# ---------------------------------------------------------------- files in that layout
-
-
-def test_a_file_of_that_layout_is_read_and_not_called_published(folder, tmp_path):
-    """In the folder itself or in its ``dg``; another checksum than the authors' is told apart."""
-    where, expected = folder(), dg.generate(dg.DG15)
-    for subfolder in ("", "dg"):
-        (where / "dg").mkdir(exist_ok=True)
-        (where / dg.DG15.file).rename(where / subfolder / dg.DG15.file)
-        found = load_dataset("dg15", tmp_path)
-        assert found.source == "file"
-        assert_array_equal(found.data.x, expected.data.x)
-        assert (found.graph, found.data.ids.names) == (expected.graph, expected.data.ids.names)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"data": np.ones((1500, 3))}, r"not dg15: expected an array .* of shape \(1500, 2\), found shape \(1500, 3"),
-        ({"angle": None}, r"'angle' of shape \(15,\), found nothing"),
-        ({"data": np.full((1500, 2), np.nan)}, "NaN or infinite values in 1500 of 1500 rows"),
-        ({"domain": np.arange(1500) % 14}, r"expected rows of the groups 0 to 14, found rows of 0, .* \(14 in all\)"),
-        ({"domain": np.arange(1500) % 16}, r"groups 0 to 14, found rows of .* \(16 in all\)"),
-        ({"A": np.triu(np.ones((15, 15)))}, "adjacency matrix has"),
-        ({"note": {"by": "someone"}}, "nothing in the file was executed"),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused(folder, changes, message):
-    with pytest.raises(TopoRoError, match=message):
-        load_dataset("dg15", folder(**changes))
-
-
-# ---------------------------------------------------------------- finding them
-
-
-def test_the_folder_decides_what_is_loaded(folder, monkeypatch):
-    where = folder()
-    monkeypatch.setenv("TOPORO_DATA", str(where))
-    assert load_dataset("dg15").source == "file"
-    assert load_dataset("dg60").source == "generated"
-    assert load_dataset("dg15", source="generated").source == "generated"
+def test_another_file_is_refused_unread(spec, tmp_path, monkeypatch):
     monkeypatch.setattr(dg, "read_arrays", lambda path: pytest.fail("read"))
-    with pytest.raises(DataError, match=r"differs from the published .* was not read: its sha256 is .* --source auto"):
-        load_dataset("dg15", where, source="published")
+    (tmp_path / "dg").mkdir()
+    (tmp_path / "dg" / spec.file).write_bytes(b"something else")
+    with pytest.raises(DataError, match=r"differs from the published file and is not read: its sha256 .* generated\."):
+        load_dataset(spec.name, tmp_path)
+    monkeypatch.setenv("TOPORO_DATA", str(tmp_path))
+    assert load_dataset(spec.name, source="generated").source == "generated"
 
 
 @pytest.mark.usefixtures("no_data")
 def test_without_a_folder_the_data_are_generated(spec, tmp_path, monkeypatch):
     """... but a folder that is named must be there, and one given in the call must have the file."""
-    assert data_folder() is None
+    assert not data_folder().exists()
     assert (load_dataset(spec.name).source, load_dataset(spec.name).name) == ("generated", spec.name)
-    with pytest.raises(DatasetNotFoundError, match=f"no {spec.file} .*there is none.*TOPORO_DATA"):
-        load_dataset(spec.name, source="published")
-    with pytest.raises(DatasetNotFoundError, match=f"{spec.name}: no {spec.file} or dg/{spec.file} in {tmp_path}"):
+    assert BENCHMARKS[spec.name].state(data_folder()) == (f"dg/{spec.file}", "absent (generated when needed)")
+    with pytest.raises(DatasetNotFoundError, match=f"{spec.name}: no dg/{spec.file} in {tmp_path}"):
         load_dataset(spec.name, tmp_path)
     with pytest.raises(DatasetNotFoundError, match=r"no such data folder: .*gone \(from --data / folder=\)"):
         load_dataset(spec.name, tmp_path / "gone")
@@ -189,7 +122,7 @@ def test_without_a_folder_the_data_are_generated(spec, tmp_path, monkeypatch):
 def test_unknown_names_list_the_valid_ones():
     with pytest.raises(UnknownNameError, match=r"unknown benchmark 'dg16'.*dg15, dg60"):
         load_dataset("dg16")
-    with pytest.raises(UnknownNameError, match=r"unknown source 'web'.*auto, generated, published"):
+    with pytest.raises(UnknownNameError, match=r"unknown source 'web'.*auto, generated"):
         load_dataset("dg15", source="web")
 
 
@@ -226,7 +159,7 @@ def test_the_published_settings(spec):
         assert layer.weight.std().item() == pytest.approx(0.01, rel=0.1)
         assert not layer.bias.any()
     logits = torch.tensor([[50.0, -50.0], [0.0, 0.0]])
-    loss = TARGETS[protocol.task].loss(logits, torch.tensor([1, 1]))
+    loss = LOSSES[protocol.task](logits, torch.tensor([1, 1]))
     assert loss.tolist() == pytest.approx([-math.log(1e-4), -math.log(0.5 + 1e-4)], rel=1e-5)
     tro = protocol.method("tro-physical").settings
     expected = {"dg15": (100.0, 1.0, 20), "dg60": (0.001, 0.1, 300)}[spec.name]
@@ -246,8 +179,7 @@ def test_a_table_under_the_papers_protocol_says_so(tmp_path, monkeypatch, toporo
     assert done.code == 0, done.err
     assert "DG-15, as the authors ran it" in done.out
     assert "validation-selected" not in done.out
-    content = json.loads((tmp_path / "results.json").read_text())
-    assert content["about"] == {"protocol": "paper"}
+    assert json.loads((tmp_path / "results.json").read_text())["about"]["protocol"] == "paper"
     shown = toporo("reproduce", "dg15", "--show", str(tmp_path / "results.json"), "--markdown")
     assert "TRO-data, prior given to its group" in shown.out
     page = (tmp_path / "report.html").read_text()

@@ -36,15 +36,6 @@ def test_pixels_come_out_as_they_went_in_and_no_part_passes_for_the_whole(tmp_pa
             read_geotiff(part)
 
 
-def test_channels_come_first_and_declared_no_data_is_nan(tmp_path: Path) -> None:
-    """A plain zero, which tifffile gives as "no data" of files without a declaration, is a measurement."""
-    interleaved = written(tmp_path / "interleaved.tif", PIXELS.transpose(1, 2, 0), planarconfig="contig")
-    assert_array_equal(read_geotiff(interleaved), PIXELS)
-    missing = np.where(np.isclose(PIXELS, PIXELS[1, 2, 3]), np.float32(-9999), PIXELS)
-    declared = written(tmp_path / "declared.tif", missing, extratags=[(42113, "s", 0, "-9999", True)])
-    assert_array_equal(read_geotiff(declared), np.where(missing == -9999, np.nan, PIXELS))
-
-
 @pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"\x89PNG\r\n\x1a\n"])
 def test_another_kind_of_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "chip.tif").write_bytes(content)
@@ -61,21 +52,6 @@ def test_a_header_that_asks_for_too_much_memory_is_refused(tmp_path: Path, monke
     monkeypatch.setattr(flood_chips, "MAX_BYTES", PIXELS.nbytes - 1)
     with pytest.raises(DataError, match=r"chip\.tif says that its image has shape \(2, 24, 16\)"):
         read_geotiff(written(tmp_path / "chip.tif"))
-
-
-def test_a_list_of_pages_in_a_circle_is_refused(tmp_path: Path) -> None:
-    """It would be followed for hours."""
-    path = tmp_path / "chip.tif"
-    with tifffile.TiffWriter(path) as tiff:
-        tiff.write(PIXELS[0], metadata=None)
-        tiff.write(PIXELS[0, :8], metadata=None)
-    with tifffile.TiffFile(path) as tiff:
-        start, end = tiff.pages[0].offset, tiff.pages.next_page_offset
-    with path.open("r+b") as stream:
-        stream.seek(end)
-        stream.write(start.to_bytes(4, "little"))
-    with pytest.raises(DataError, match=r"chip\.tif says that it holds more than 32 images"):
-        read_geotiff(path)
 
 
 @pytest.mark.parametrize("package", ["tifffile", "imagecodecs"])

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from toporo.errors import DataError, DivergedError, SettingError
-from toporo.paper import BENCHMARKS, load_dataset, runner, search
+from toporo.paper import BENCHMARKS, load_dataset, runner
 from toporo.paper.methods import PENALTIES, STEPS
 from toporo.paper.protocols import Protocol
-from toporo.paper.results import Row
+from toporo.paper.results import Results
 from toporo.paper.runner import reproduce
 from toporo.paper.runs import Run
-from toporo.paper.search import SearchPlan, make_plan, read_search, search_settings
+from toporo.paper.search import evaluate_rules, hold_out_regions, prepare_search
+from toporo.paper.tables import print_results
 
 METHODS = ["erm", "vrex", "tro-physical"]
 
@@ -33,123 +34,106 @@ def few(monkeypatch: pytest.MonkeyPatch, small: Protocol) -> Protocol:
     return protocol
 
 
-def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> SearchPlan:
-    benchmark = BENCHMARKS[name].under(protocol)
-    (variant,) = benchmark.get_variants()
-    return make_plan(benchmark, variant, load_dataset(name, source="generated"), **options)
+def search_settings(out: Path, seeds: int = 1, **given: Any) -> Results:
+    return reproduce("dg15", out, search=True, seeds=seeds, methods=METHODS, **given)
+
+
+def values(results: Results) -> dict[tuple[str, str], list[float]]:
+    """Figures by method and rule."""
+    return {(row.method, row.selection): row.per_seed for row in results.rows}
+
+
+def runs_of(protocol: Protocol, method: str) -> list[Run]:
+    protocol, methods = prepare_search(protocol, [method])
+    folds = {"": hold_out_regions(load_dataset(protocol.benchmark, source="generated"))}
+    return runner.make_runs(protocol, folds, methods, seeds=1)
 
 
 def test_the_grid_is_the_papers(no_data: None) -> None:
-    plan = plan_of(methods=["tro-physical"])
-    tried = {(run.method.settings["penalty"], run.method.settings["step"]) for run in plan.runs}
+    runs = runs_of(BENCHMARKS["dg15"].protocol, "tro-physical")
+    tried = {(run.method.settings["penalty"], run.method.settings["step"]) for run in runs}
     assert tried == {(penalty, step) for penalty in PENALTIES for step in STEPS}
-    assert len(plan.runs) == 30 * 3 * (1 + len(plan.likeness))
+    assert len(runs) == 30 * (1 + 3)
 
 
 @pytest.mark.filterwarnings("ignore:the prior is flat")
 @pytest.mark.parametrize("name", ["dg15", "dg60"])
 def test_published_priors_are_there_for_every_fold(name: str, no_data: None) -> None:
     """Betweenness of the groups around a region held out may be 0 for all: then they count alike."""
-    benchmark, plan = BENCHMARKS[name].under("paper"), plan_of(name, "paper", seeds=1)
-    weights = [benchmark.priors["published-physical"](data).weights for data in plan.data]
-    assert [set(each) for each in weights] == [set(data.train) for data in plan.data]
+    folds = hold_out_regions(load_dataset(name, source="generated"))
+    weights = [BENCHMARKS[name].priors["published-physical"](data).weights for data in folds]
+    assert [set(each) for each in weights] == [set(data.train) for data in folds]
     assert any(len(set(each.values())) == 1 for each in weights[1:])
     assert len(set(weights[0].values())) > 1
 
 
 def test_with_its_own_settings_a_method_has_the_figures_of_the_table(few: Protocol, tmp_path: Path) -> None:
-    found = search_settings("dg15", tmp_path / "search", seeds=2, methods=METHODS)
-    rows = reproduce("dg15", tmp_path / "table", seeds=2, methods=METHODS).rows
-    table: dict[str, Row] = {row.method: row for row in rows if row.selection == "last"}
-    for name, one in found.variants[0].methods.items():
-        assert one.rules["own"].values == pytest.approx(table[name].per_seed, abs=1e-6)
-        assert one.last[0] == pytest.approx(one.rules["own"].values)
+    """No rule beats the oracle, and what is stored can be read again."""
+    found = search_settings(tmp_path / "search", seeds=2)
+    by_rule = values(found)
+    table = values(reproduce("dg15", tmp_path / "table", seeds=2, methods=METHODS))
+    for name in METHODS:
+        assert by_rule[name, "own"] == pytest.approx(table[name, "last"], abs=1e-6)
+        assert found.about["search"][""][name]["last"][0] == pytest.approx(by_rule[name, "own"], abs=1e-6)
+        for rule in ("own", "validation", "regions"):
+            assert np.all(np.array(by_rule[name, rule]) <= by_rule[name, "oracle"])
+    saw = {row.selection: row.saw for row in found.rows if row.method == "erm"}
+    assert (saw["validation"], saw["regions"], saw["oracle"]) == ([], ["test adjacency"], ["test labels"])
+    again = Results.read(tmp_path / "search" / "results.json", "dg15")
+    assert (again.rows, again.about["search"]) == (found.rows, found.about["search"])
+    with pytest.raises(DataError, match=r"incomplete, without .*'erm', 'own'"):
+        print_results(replace(again, rows=again.rows[1:]))
 
 
-def test_no_rule_beats_the_oracle_and_regrets_are_what_is_missing(few: Protocol, tmp_path: Path) -> None:
-    found = search_settings("dg15", tmp_path, seeds=2, methods=METHODS)
-    assert list(found.variants[0].methods) == METHODS
-    for one in found.variants[0].methods.values():
-        best = one.rules["oracle"].values
-        for choice in one.rules.values():
-            assert choice.regrets == pytest.approx(np.subtract(best, choice.values), abs=1e-5)
-            assert min(choice.regrets) >= 0
-        assert one.rules["oracle"].regrets == [0.0, 0.0]
-        assert all(map(np.greater_equal, one.epochs["oracle"].values, best))
-    assert read_search(tmp_path / "search.json", "dg15") == found
+@pytest.mark.filterwarnings("ignore:the prior is flat")
+def test_a_prior_is_learned_on_every_fold(few: Protocol, tmp_path: Path) -> None:
+    found = reproduce("dg15", tmp_path, search=True, seeds=1, methods=["tro-data"])
+    assert {row.method for row in found.rows} == {"tro-data"}
 
 
-def test_a_lower_error_is_the_better_one(few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", replace(few, better="lower"))
-    one = search_settings("dg15", tmp_path, seeds=1, methods=["tro-physical"]).variants[0].methods["tro-physical"]
-    assert one.rules["oracle"].values[0] == min(value for (value,) in one.last)
-    assert one.rules["own"].regrets[0] > 0
-
-
-def test_a_prior_is_learned_on_a_fold_without_the_benchmarks_test_groups(
-    few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A summary may know the test groups alone, as that of TPT-48 does."""
-    plain = BENCHMARKS["dg15"].summary
-
-    def strict(values: dict[Any, float], loaded: Any) -> dict[str, Any]:
-        assert set(values) == set(load_dataset("dg15", source="generated").test)
-        return plain(values, loaded)
-
-    monkeypatch.setattr(BENCHMARKS["dg15"], "summary", strict)
-    found = search_settings("dg15", tmp_path, seeds=1, methods=["tro-data"])
-    assert list(found.variants[0].methods) == ["tro-data"]
-
-
-def histories(plan: SearchPlan, figure: Callable[[Run, int], list[list[float]]]) -> dict[str, Any]:
-    """Records by key from (round, validation, test) by run and fold."""
-    return {
-        run.key: {
-            "history": [
-                {"round": at, "metrics": {"validation": validation, "test": test}}
-                for at, validation, test in figure(run, run.fold)
-            ]
+def evaluate(runs: list[Run], figure: Callable[[Run], list[list[float]]]) -> Results:
+    """Evaluate a search of one method from (round, validation, test) by run."""
+    protocol = runs[0].protocol
+    records = [
+        {
+            "variant": "", "method": run.method.name, "settings": dict(run.method.settings), "fold": run.fold,
+            "seed": run.seed, "prior": None, "source": "generated",
+            "history": [{"round": at, "metrics": {"validation": v, "test": t}} for at, v, t in figure(run)],
         }
-        for run in plan.runs
-    }
+        for run in runs
+    ]  # fmt: skip
+    return evaluate_rules(Results(protocol, [], records=records))
 
 
 def test_what_looks_equally_good_counts_as_its_mean(few: Protocol) -> None:
-    plan = plan_of(seeds=1, methods=["tro-physical"])
-    own = dict(plan.protocol.method("tro-physical").settings)
+    runs = runs_of(few, "tro-physical")
+    own = dict(few.method("tro-physical").settings)
 
-    def figure(run: Run, fold: int) -> list[list[float]]:
+    def figure(run: Run) -> list[list[float]]:
         mine = run.method.settings == own
-        return [[2, 1.0, 0.1], [4, 1.0, 0.9 if mine else 0.5]] if not fold else [[2, 1.0, 0.2], [4, 1.0, 0.7 + mine]]
+        if run.fold:
+            return [[2, 1.0, 0.2], [4, 1.0, 0.7 + mine]]
+        return [[2, 1.0, 0.1], [4, 1.0, 0.9 if mine else 0.5]]
 
-    one = search.evaluate_rules(plan, histories(plan, figure)).methods["tro-physical"]
-    assert one.rules["validation"].values == pytest.approx([100 * np.mean([0.9, 0.5])])
-    assert one.rules["validation"].taken[0]["equal"] == 2
-    assert one.epochs["validation"].values == pytest.approx([100 * np.mean([0.1, 0.1, 0.9, 0.5])])
-    assert one.epochs["validation"].taken[0]["equal"] == 4
-    assert one.rules["regions"].values == [90.0]
-    assert one.rules["regions"].taken == [{"settings": own, "epoch": 4, "equal": 1}]
-    assert one.rules["own"].values == [90.0]
+    found = evaluate(runs, figure)
+    by_rule = {rule: of for (_, rule), of in values(found).items()}
+    assert by_rule["validation"] == pytest.approx([100 * np.mean([0.9, 0.5])])
+    assert by_rule["validation, epoch too"] == pytest.approx([100 * np.mean([0.1, 0.1, 0.9, 0.5])])
+    assert by_rule["regions"] == by_rule["own"] == [90.0]
+    assert found.about["search"][""]["tro-physical"]["chosen"]["regions"] == [own]
 
 
 def test_a_setting_that_diverged_is_not_chosen(few: Protocol) -> None:
-    plan = plan_of(seeds=1, methods=["tro-physical"])
-    own = dict(plan.protocol.method("tro-physical").settings)
+    runs = runs_of(few, "tro-physical")
 
-    def figure(run: Run, fold: int) -> list[list[float]]:
-        good = [[2, 0.5, 0.6], [4, 0.5, 0.6]]
-        if run.method.settings == own:
-            return good
-        return [] if fold == 1 else [[2, 1.0, 1.0], [4, 1.0, 1.0]]
+    def figure(run: Run) -> list[list[float]]:
+        if run.method.settings == few.method("tro-physical").settings:
+            return [[2, 0.5, 0.6], [4, 0.5, 0.6]]
+        return [] if run.fold == 1 else [[2, 1.0, 1.0], [4, 1.0, 1.0]]
 
-    one = search.evaluate_rules(plan, histories(plan, figure)).methods["tro-physical"]
-    assert {rule: choice.values for rule, choice in one.rules.items()} == {rule: [60.0] for rule in one.rules}
-
-
-def test_a_method_that_diverges_with_its_own_settings_is_an_error(few: Protocol) -> None:
-    plan = plan_of(seeds=1, methods=["erm"])
-    with pytest.raises(DivergedError, match="erm: training diverged with the settings of the table"):
-        search.evaluate_rules(plan, histories(plan, lambda run, fold: [] if fold == 1 else [[2, 0.5, 0.6]]))
+    assert set(map(tuple, values(evaluate(runs, figure)).values())) == {(60.0,)}
+    with pytest.raises(DivergedError, match="tro-physical: training diverged with the settings of the table"):
+        evaluate(runs, lambda run: [] if run.fold == 1 else [[2, 0.5, 0.6]])
 
 
 def test_it_goes_on_where_it_stopped(few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,30 +145,28 @@ def test_it_goes_on_where_it_stopped(few: Protocol, tmp_path: Path, monkeypatch:
         calls.append(given)
         return do_run(*given)
 
-    monkeypatch.setattr(runner, "do_run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        search_settings("dg15", tmp_path / "a", seeds=1, methods=METHODS)
-    monkeypatch.setattr(runner, "do_run", do_run)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "do_run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            search_settings(tmp_path / "a")
     seen: list[int] = []
-    search_settings("dg15", tmp_path / "a", seeds=1, methods=METHODS, progress=lambda done, *_: seen.append(done))
+    search_settings(tmp_path / "a", progress=lambda done, *_: seen.append(done))
     assert seen[0] == 3
-    search_settings("dg15", tmp_path / "b", seeds=1, methods=METHODS)
-    assert (tmp_path / "a" / "search.json").read_bytes() == (tmp_path / "b" / "search.json").read_bytes()
+    search_settings(tmp_path / "b")
+    assert (tmp_path / "a" / "results.json").read_bytes() == (tmp_path / "b" / "results.json").read_bytes()
 
 
-def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
-    few: Protocol, toporo: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_command_shows_a_search_again(few: Protocol, toporo: Callable[..., Any], tmp_path: Path) -> None:
     asked = ("reproduce", "dg15", "--search", "--seeds", "1", "--methods", "erm,tro-physical", "--jobs", "1")
     done = toporo(*asked, "--out", str(tmp_path))
     assert done.code == 0, done.out + done.err
-    assert "12 runs: 3 folds and all training groups, 1 seed(s)." in done.out + done.err
-    assert "TRO-physical" in done.out
-    shown = toporo("reproduce", "dg15", "--search", "--show", str(tmp_path / "search.json"), "--markdown")
+    assert "0/12 runs" in done.err
+    assert "with settings as each rule chooses them" in done.out
+    shown = toporo("reproduce", "dg15", "--search", "--show", str(tmp_path / "results.json"), "--markdown")
     assert shown.out.startswith("DG-15: test accuracy (%) with settings as each rule chooses them")
     assert "| TRO-physical | 2 | " in shown.out
     again = toporo(*asked, "--out", str(tmp_path), "--json")
-    assert json.loads(again.out)["benchmark"] == "dg15"
+    assert json.loads(again.out) == json.loads((tmp_path / "results.json").read_text())["rows"]
 
 
 @pytest.mark.parametrize(
@@ -195,17 +177,11 @@ def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
             "sd cannot be searched, without a grid of settings; expected some of erm, iw-erm",
         ),
         (("dg15", "--search", "--set", "steps=5"), "--search is for dg15, dg60 and tpt48"),
-        (("dg15", "--search", "--show", "nowhere.json"), "no results in ."),
-        (("dg60", "--search", "--show", "search.json"), "has a search of dg15"),
-        (("dg15", "--search", "--show", "other.json"), "is not a search of toporo"),
     ],
 )
 def test_bad_input_is_a_clear_error(
     few: Protocol, toporo: Callable[..., Any], tmp_path: Path, asked: tuple[str, ...], message: str
 ) -> None:
-    (tmp_path / "other.json").write_text("[1]")
-    stored = {"schema": "toporo.search/1", "benchmark": "dg15", "protocol": "fair", "seeds": 1, "variants": []}
-    (tmp_path / "search.json").write_text(json.dumps(stored))
     done = toporo("reproduce", *asked, "--out", str(tmp_path / "out"))
     assert done.code == (2 if "--search is" in message else 1)
     assert message in " ".join((done.out + done.err).split())
@@ -213,8 +189,8 @@ def test_bad_input_is_a_clear_error(
 
 
 def test_a_search_needs_networks_on_plain_rows_and_three_training_groups(no_data: None) -> None:
+    with pytest.raises(SettingError, match="pacs has none"):
+        prepare_search(BENCHMARKS["pacs"].protocol)
     loaded = load_dataset("dg15", source="generated")
-    for name, groups, message in (("pacs", 6, "pacs has none"), ("dg15", 2, "dg15 has 2 training groups")):
-        benchmark = BENCHMARKS[name]
-        with pytest.raises((SettingError, DataError), match=message):
-            make_plan(benchmark, benchmark.get_variants()[0], replace(loaded, train=loaded.train[:groups]))
+    with pytest.raises(DataError, match="dg15 has 2 training groups"):
+        hold_out_regions(replace(loaded, train=loaded.train[:2]))

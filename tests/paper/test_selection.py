@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from toporo.errors import DataError
 from toporo.paper.results import SELECTIONS, select
 
 HISTORY = [
@@ -41,8 +40,3 @@ def test_averaged_weights_are_told_under_the_names_of_the_others() -> None:
 
 def test_only_the_oracle_says_it_saw_test_labels() -> None:
     assert {name: rule.saw for name, rule in SELECTIONS.items() if rule.saw} == {"oracle": ("test labels",)}
-
-
-def test_no_epochs_is_an_error() -> None:
-    with pytest.raises(DataError, match="no epoch"):
-        select([], "last")

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose
 
 from tests.robust.cases import LAW, priors, problems
 from toporo.errors import SettingError
-from toporo.robust import DIVERGENCES, Divergence, best_response
-from toporo.robust.divergences import register
+from toporo.robust import DIVERGENCES, best_response
 
 PRIOR = np.array([0.5, 0.3, 0.2])
 LOSSES = np.array([1.0, 3.0, 2.0])
@@ -150,14 +149,3 @@ def test_near_the_prior_a_divergence_is_a_square(array, divergence, size):
     assert value == pytest.approx(0.5 * float((slope - slope @ PRIOR) @ move), rel=1e-2)
     metric = {"l2": np.ones(3), "kl": 1 / PRIOR, "chi2": 1 / PRIOR}.get(divergence.name)
     assert metric is None or value == pytest.approx(0.5 * (metric * move**2).sum(), rel=1e-2)
-
-
-def test_one_that_lacks_a_function_is_refused_where_it_is_written():
-    class Half(Divergence):
-        @staticmethod
-        def value(q, p):
-            return 0.0
-
-    with pytest.raises(SettingError, match="'half' lacks best_response, gradient, mobility"):
-        register("half")(Half)
-    assert "half" not in DIVERGENCES

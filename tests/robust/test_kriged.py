@@ -67,7 +67,7 @@ class Rows:
         self.y = rng.normal(size=(len(self.g), outputs))
         self.w = rng.uniform(0.5, 2.0, len(self.g))
         given = self.y, self.g.tolist(), self.w
-        self.factors = GroupFactors.from_rows(self.x, *given) if width else GroupFactors.from_values(*given)
+        self.factors = GroupFactors.from_rows(self.x, *given)
         self.modes = GraphModes.of(adjacency)
         self.likelihood = Likelihood(self.factors, self.modes, TRAIN, level=level)
 
@@ -240,7 +240,7 @@ def test_walks_never_carry_a_trend_on() -> None:
     m = 12
     modes, known = WalkModes.of(np.diag(np.ones(m - 1), 1) + np.diag(np.ones(m - 1), -1)), np.arange(m - 4)
     values = np.repeat(2.0**known, 50) + 0.01 * np.random.default_rng(0).normal(size=50 * len(known))
-    factors = GroupFactors.from_values(values, np.repeat(known, 50).tolist())
+    factors = GroupFactors.from_rows(np.zeros((len(values), 0)), values, np.repeat(known, 50))
     fit = fit_kriged(factors, modes, known, {"it": ("omega_0", "tau_0", "time")}, level=False)
     none = np.zeros((m, 0))
     effects = fit.moments(none, none, modes.vectors, np.full(m, -1))[0][:, 0]

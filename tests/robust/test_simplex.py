@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.robust.cases import LAW, simplex_by_root_finding, vectors
 from toporo.robust import project_simplex
-from toporo.robust.simplex import project_capped
 
 
 @LAW
@@ -49,19 +48,3 @@ def test_keeps_single_precision_and_its_input(array):
 def test_derivative_matches_finite_differences(scale):
     values = scale * torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert torch.autograd.gradcheck(project_simplex, values.requires_grad_())
-
-
-@LAW
-@given(values=vectors(), seed=st.integers(0, 1000), room=st.floats(0, 3))
-def test_within_caps_it_is_the_nearest_point(array, values, seed, room):
-    """By root finding; caps sum to one or more."""
-    caps = np.random.default_rng(seed).uniform(0.01, 1.0, len(values))
-    caps *= (1 + room) / caps.sum()
-    projected = np.asarray(project_capped(array(values), array(caps)))
-    assert (projected >= 0).all()
-    assert (projected <= caps).all()
-    low, high = values.min() - 2, values.max()
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.clip(values - middle, 0, caps).sum() > 1 else (low, middle)
-    assert_allclose(projected, np.clip(values - low, 0, caps), atol=1e-9)

@@ -80,7 +80,10 @@ def test_one_ascent_step_of_one_over_the_penalty_is_exact(array, problem):
 @pytest.mark.parametrize("product", [0.1, 1.0, 1.9])
 def test_ascent_settles_at_the_best_response_below_two(array, product):
     losses, prior = array(LOSSES), array(PRIOR)
-    _, q = iterate(ascent(product / 4, 4.0), losses, prior, 400)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rule = ascent(product / 4, 4.0)
+    _, q = iterate(rule, losses, prior, 400)
     assert_allclose(q, np.asarray(best_response(losses, prior, 4.0)), atol=1e-12)
 
 
@@ -92,19 +95,6 @@ def test_ascent_cycles_from_two_on(product):
     before, q = iterate(rule, LOSSES, PRIOR, 400)
     assert np.abs(q - before).max() > 0.01
     assert_allclose(rule(q, LOSSES, PRIOR), before, atol=1e-9)
-
-
-def test_ascent_warns_by_the_curvature_of_its_divergence():
-    """KL and chi-square curve like one over the prior: a step that is fine for l2 makes q jump from end to end."""
-    with pytest.warns(TopoRoWarning, match="smallest prior weight"):
-        ascent(0.1, 1.0, "kl", smallest=0.002)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ascent(0.1, 1.0, "l2", smallest=0.002)
-        ascent(0.1, 1.0, "chi2", smallest=0.1)
-        ascent(0.5, 3.999)
-        ascent(0.5, math.inf)
-        ascent(100.0, 0.0)
 
 
 @pytest.mark.parametrize("name", ["ascent", "mirror"])
@@ -134,9 +124,6 @@ def test_mirror_survives_any_loss(array, large):
     prior = array([0.5, 0.5, 0.0])
     for losses, expected in (([0.0, large, 0.0], [0, 1, 0]), ([0.0, 0.0, large], [0.5, 0.5, 0])):
         assert_allclose(np.asarray(mirror(1.0)(prior, array(losses), prior)), expected)
-
-
-# ---------------------------------------------------------------- exact and the pinned limit
 
 
 # ---------------------------------------------------------------- constrained
@@ -176,14 +163,6 @@ def test_constrained_at_its_ends(array, divergence, losses, radius, expected):
         warnings.simplefilter("error")
         found = constrained(radius, divergence)(array(Q), array(losses), array(PRIOR))
     assert_allclose(np.asarray(found), expected, atol=1e-15)
-
-
-@pytest.mark.parametrize("scale", [1e-150, 1e150])
-@pytest.mark.parametrize("divergence", DIVERGENCES)
-def test_constrained_weights_do_not_depend_on_the_unit_of_losses(array, divergence, scale):
-    prior, losses = array([0.4, 0.0, 0.5, 0.1]), np.array([1.0, 2.0, 2.0, -3.0])
-    found = [constrained_response(array(unit * losses), prior, 0.05, divergence) for unit in (1.0, scale)]
-    assert_allclose(*map(np.asarray, found), atol=1e-12)
 
 
 def test_one_prior_serves_many_losses_and_the_other_way_round(array):

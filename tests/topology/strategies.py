@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 
 from toporo.topology import GroupGraph
 
-#: Exact in binary, so that sums along paths of equal length are equal to the last bit.
 LENGTHS = (0.5, 1.0, 1.5, 2.0)
 
 
 @st.composite
-def graphs(
-    draw: Any, min_nodes: int = 1, max_nodes: int = 8, weighted: bool = True, connected: bool = False
-) -> GroupGraph:
+def graphs(draw: Any, min_nodes: int = 1, max_nodes: int = 8, connected: bool = False) -> GroupGraph:
     """Any graph over 0 … n-1, in one piece if ``connected``."""
     n = draw(st.integers(min_nodes, max_nodes))
-    lengths = st.sampled_from(LENGTHS if weighted else (1.0,))
+    lengths = st.sampled_from(LENGTHS)
     pairs = list(combinations(range(n), 2))
     edges = draw(st.dictionaries(st.sampled_from(pairs), lengths)) if pairs else {}
     if connected:

@@ -18,12 +18,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
-from matplotlib.text import Annotation, Text
+from matplotlib.text import Text
 
 from toporo.cli.outputs import graph_figure
 from toporo.errors import GroupMismatchError
 from toporo.topology import GroupGraph
-from toporo.topology.draw import OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
+from toporo.topology.draw import FIRM_COLOR, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
 from toporo.topology.states import STATES
 
 CHAIN = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "x")])
@@ -73,9 +73,8 @@ def test_without_sizes_all_nodes_are_alike(sizes: Any) -> None:
 
 def test_labels_name_the_groups_where_there_is_room() -> None:
     assert set(written(CHAIN.plot())) == set("abcx")
-    assert not CHAIN.plot(labels=False).texts
     crowd = GroupGraph([f"member {i}" for i in range(200)], {}).plot(sizes={"member 77": 1.0})
-    assert 50 < len(written(crowd)) < 200
+    assert 30 < len(written(crowd)) < 200
     assert "member 77" in written(crowd)
 
 
@@ -104,7 +103,7 @@ def test_edges_that_more_resamples_keep_are_thicker_and_darker() -> None:
     faint, middle, firm = drawn["b", "c"], drawn["c", "d"], drawn["a", "b"]
     assert faint[0] < middle[0] < firm[0]
     assert 0.2 < faint[1] < middle[1] < firm[1] == 1.0
-    assert contrast(firm[2], "white") > 7
+    assert firm[2] == pytest.approx(to_rgb(FIRM_COLOR))
 
 
 def test_the_legend_is_in_the_picture_below_the_axes() -> None:
@@ -117,27 +116,6 @@ def test_the_legend_is_in_the_picture_below_the_axes() -> None:
     assert box.y1 <= ax.get_window_extent().y0 + 1
     assert ax.figure.bbox.contains(box.x0, box.y0)
     assert ax.figure.bbox.contains(box.x1, box.y1)
-
-
-def contrast(a: Any, b: Any) -> float:
-    """The contrast ratio of two colours (WCAG 2.1): from 1 to 21, of which text needs 4.5."""
-
-    def luminance(color: Any) -> float:
-        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color))
-        return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
-
-    dark, light = sorted((luminance(a), luminance(b)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def test_long_names_stand_beside_their_nodes_away_from_the_edges() -> None:
-    """Each name at an end points outwards; the middle's goes where no edge is."""
-    positions = {"western": (-1.0, 0.0), "middle": (0.0, 0.0), "eastern": (1.0, 0.0), "northern": (0.0, 1.0)}
-    graph = GroupGraph(positions, {("middle", n): 1.0 for n in positions if n != "middle"}, positions=positions)
-    ax = graph.plot()
-    side = {name: np.sign(text.xyann).tolist() for name, text in written(ax).items() if isinstance(text, Annotation)}
-    assert side == {"western": [-1, 0], "eastern": [1, 0], "northern": [0, 1], "middle": [0, -1]}
-    assert all(contrast(text.get_color(), "white") > 7 for text in ax.texts)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +156,7 @@ def test_groups_that_touch_nobody_do_not_press_the_others_together(lone: int) ->
     whole, round_ = np.ptp(points, axis=0), np.ptp([at[name] for name in ring], axis=0)
     assert round_.prod() > 0.2 * whole.prod()
     apart = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1)) + 1e9 * np.eye(len(points))
-    assert apart.min() > 0.9
+    assert apart.min() > 0.75
     assert 0.5 < whole[0] / whole[1] < 4
 
 
@@ -189,16 +167,15 @@ def test_a_picture_of_a_map_is_no_higher_than_the_map() -> None:
     assert ratios[1] < ratios[0] < ratios[2] == pytest.approx(1 / 1.2)
 
 
-def test_states_lie_where_they_do_on_a_map() -> None:
-    """By code or name, in any case; a stranger among them stands beside its neighbour."""
-    for spelled in (str.upper, str.lower, lambda code: STATES[code][0]):
-        names = {code: spelled(code) for code in ("ME", "CA", "WA", "TX", "FL", "AK", "DC")}
-        at = layout(GroupGraph([*names.values(), "Quebec"], {("Quebec", names["ME"]): 1.0}))
-        x, y = ({code: at[name][axis] for code, name in names.items()} for axis in (0, 1))
-        assert x["CA"] < x["TX"] < x["FL"] < x["ME"]
-        assert y["FL"] < y["TX"] < y["CA"] < y["ME"] < y["WA"]
-        assert y["AK"] < y["CA"]
-        assert at["Quebec"] == pytest.approx(at[names["ME"]], abs=60)
+def test_states_lie_where_they_do_on_a_map_if_all_groups_are_states() -> None:
+    names = ("ME", "CA", "WA", "TX", "FL", "AK", "DC")
+    at = layout(GroupGraph(names, {}))
+    assert at == {code: STATES[code][1:] for code in sorted(names)}
+    assert list(layout(GroupGraph([STATES[code][0] for code in names], {})).values()) == list(at.values())
+    assert at["CA"][0] < at["TX"][0] < at["FL"][0] < at["ME"][0]
+    assert at["AK"][1] < at["FL"][1] < at["TX"][1] < at["CA"][1] < at["WA"][1]
+    for others in (("NY", "PA"), (*names, "Quebec"), (1, 2, 3)):
+        assert GroupGraph(others, {}).plot().get_aspect() == "auto"
 
 
 def test_a_map_has_one_scale_and_the_graphs_own_positions_come_first() -> None:

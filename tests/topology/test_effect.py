@@ -14,7 +14,6 @@ from toporo.topology.effect import (
     most_weight,
     rows_in_effect,
     too_few,
-    weights_in_words,
 )
 from toporo.topology.prior import Prior
 
@@ -75,10 +74,9 @@ def test_only_small_groups_are_limited_and_three_rows_never_have_a_quarter() -> 
         assert Prior.uniform(Groups("abcd")).within(most)["d"] < 0.25
 
 
-def test_words() -> None:
+def test_rows_and_groups_in_effect() -> None:
     weights, sizes = {"a": 0.5, "b": 0.495, "c": 0.005, "d": 0.0}, {"a": 3, "b": 900, "c": 1, "d": 1}
     assert heaviest(weights, sizes) == ["a", "b", "c"]
-    assert weights_in_words(["a", "c"], weights, sizes) == "'a' (50 % in 3 rows), 'c' (0.50 % in 1 row)"
     assert too_few(29, 3)
     assert not too_few(30, 3)
     assert not too_few(rows_in_effect({"a": 1 / 2, "b": 1 / 6, "c": 1 / 6, "d": 1 / 6}, dict.fromkeys("abcd", 20)), 6)

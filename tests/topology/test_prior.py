@@ -43,12 +43,6 @@ def test_the_default_is_the_prior_of_the_estimators(test: str | None, measure: s
     assert prior == PriorMaker("auto", CHAIN, with_test=test is not None).prior(Groups("abc"), test)
 
 
-@pytest.mark.parametrize("test", [None, "xy"])
-def test_the_default_has_at_least_two_groups_in_effect(test: str | None) -> None:
-    star = GroupGraph.from_edges([("c", name) for name in "abdefghx"] + [("x", "y")])
-    assert star.prior("abcdefgh", test).effective_groups > 2
-
-
 @on_few_groups
 @pytest.mark.parametrize(
     ("settings", "expected", "recorded"),
@@ -189,8 +183,6 @@ def test_a_prior_with_fewer_than_two_groups_in_effect_warns() -> None:
         ({"measure": "pagerank"}, UnknownNameError, "unknown centrality measure 'pagerank'"),
         ({"normalization": "max"}, UnknownNameError, "unknown normalization 'max'.*softmax, sum"),
         ({"temperature": 0}, SettingError, "temperature is 0"),
-        ({"temperature": -1}, SettingError, "temperature is -1"),
-        ({"temperature": math.nan}, SettingError, "temperature is nan"),
         ({"temperature": math.inf}, SettingError, "temperature is inf"),
         ({"temperature": 6.0}, SettingError, "temperature is 6.0, but normalization is 'sum'"),
     ],
@@ -221,11 +213,7 @@ def test_effective_groups_run_from_one_to_m() -> None:
         (lambda: Prior({"a": -0.5, "b": 1.5}), r"finite and non-negative; found \{'a': -0.5\}"),
         (lambda: Prior({"a": math.nan, "b": 1}), "finite and non-negative; found"),
         (lambda: Prior({"a": 0.5, "b": 0.4}), "sum to 0.9, expected 1"),
-        (lambda: Prior.from_weights({"a": -1, "b": 3}), "finite and non-negative; found .*'a'"),
         (lambda: Prior.from_weights({"a": 0, "b": 0}), "sum to 0"),
-        (lambda: Prior.from_weights({"a": math.nan, "b": 1}), "sum to nan"),
-        (lambda: Prior.from_weights({"a": math.inf, "b": 1}), "sum to inf"),
-        (lambda: Prior.from_weights({}), "sum to 0"),
         (lambda: Prior.from_weights({"a": 1, None: 1}), "group name is missing"),
     ],
 )

@@ -1,18 +1,12 @@
 """Averaged weights: their definition, and their part in a run and in checkpoints."""
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from tests.training.cases import UNITS, Interrupted, everything, flat, run
-from toporo.errors import SettingError
 from toporo.training import Stepper
-from toporo.training.average import PATIENCE_BEGIN, PATIENCE_END, TOLERANCE, SwadAverage, UniformAverage
-
-KINDS = [0, 3, "swad"]
+from toporo.training.average import UniformAverage
 
 
 def losses_of(model):
@@ -49,7 +43,7 @@ def test_the_mean_is_over_every_step_after_so_many_rounds(steps, unit, after):
             assert record.metrics["averaged_test"] == pytest.approx(-float(mean.square().mean()), rel=1e-4)
 
 
-@pytest.mark.parametrize("average", KINDS)
+@pytest.mark.parametrize("average", [0, 3])
 def test_averaging_does_not_change_training_or_other_metrics(steps, average):
     model, _, plain = run(plan={"rounds": 12}, evaluate=losses_of)
     averaged, _, result = run(plan={"rounds": 12, "average": average}, evaluate=losses_of)
@@ -74,82 +68,10 @@ def test_the_mean_is_a_network_of_its_own():
     assert not average.mean().training
 
 
-# ---------------------------------------------------------------- SWAD's window
-
-
-class Counted(nn.Module):
-    """A network of one weight, set by hand."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros((), dtype=torch.float64))
-
-
-def window(losses):
-    """First and last evaluation of the window by the authors' algorithm, looking back from each; None if none began."""
-    begin = limit = None
-    for i in range(len(losses)):
-        if begin is None:
-            back = losses[max(0, i - PATIENCE_BEGIN + 1) : i + 1]
-            if len(back) == PATIENCE_BEGIN and back[0] == min(back):
-                begin, limit = i - PATIENCE_BEGIN + 1, TOLERANCE * sum(back) / PATIENCE_BEGIN
-        else:
-            back = losses[i - PATIENCE_END + 1 : i + 1]
-            if i - PATIENCE_END + 1 >= begin and min(back) > limit:
-                return begin, i - PATIENCE_END
-    return None if begin is None else (begin, len(losses) - 1)
-
-
-@given(
-    losses=st.lists(st.sampled_from([1.0, 1.1, 1.25, 1.5, 2.0, 3.0]), max_size=25),
-    every=st.integers(1, 3),
-    cut=st.integers(0, 25),
-)
-def test_swad_averages_the_steps_of_its_authors_window(losses, every, cut):
-    """Also if it is resumed from a checkpoint."""
-    net = Counted()
-    average, step = SwadAverage(net), 0
-    for number, loss in enumerate(losses):
-        if number == cut:
-            state, average = average.state_dict(), SwadAverage(net)
-            average.load_state_dict(state)
-        for _ in range(every):
-            step += 1
-            with torch.no_grad():
-                net.weight.fill_(step)
-            average.step(net, step - 1)
-        average.evaluated({"validation_loss": loss})
-    found, expected = average.mean(), window(losses)
-    if expected is None:
-        assert found is None
-    else:
-        window_steps = range(expected[0] * every + 1, (expected[1] + 1) * every + 1)
-        assert found.weight.item() == pytest.approx(np.mean(window_steps), rel=1e-12)
-
-
-def test_swad_keeps_few_means_in_a_long_run():
-    net = Counted()
-    average = SwadAverage(net)
-    for step in range(200):
-        average.step(net, step)
-        average.evaluated({"validation_loss": 1.0})
-    assert len(average.state_dict()) <= 2 * (PATIENCE_END + 2)
-
-
-def test_swad_without_a_validation_loss_says_what_it_needs():
-    with pytest.raises(SettingError, match=r"to return a number as 'validation_loss', found nothing"):
-        run(plan={"average": "swad"})
-    with pytest.raises(SettingError, match=r"found 'test'"):
-        run(plan={"average": "swad"}, evaluate=lambda _: {"test": 1.0})
-
-
 # ---------------------------------------------------------------- interruption
 
 
-@pytest.mark.parametrize(
-    ("unit", "average", "stopped"),
-    [*(("epochs", kind, stop) for kind in (3, "swad") for stop in (4, 10)), ("steps", 10, 24)],
-)
+@pytest.mark.parametrize(("unit", "average", "stopped"), [("epochs", 3, 4), ("epochs", 3, 10), ("steps", 10, 24)])
 def test_a_resumed_run_has_the_same_mean(tmp_path, unit, average, stopped):
     plan = {"average": average} | ({"rounds": 12} if unit == "epochs" else {})
     how = {"unit": unit, "plan": plan, "evaluate": losses_of}

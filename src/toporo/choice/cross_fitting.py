@@ -46,14 +46,14 @@ def folds(
     Parameters
     ----------
     ids : the group of every row. Rows of a single group are divided at random as if each were a group.
-    graph : over the groups; without one, ``"hops"`` and ``"matched"`` are ``"random"``.
+    graph : over the groups; without one, every kind but ``"turns"`` is ``"random"``.
     test_groups : groups of the graph that the model is for.
     kind : ``"random"``: every group once, in parts of equal size. ``"turns"``: the same, without a draw, group by group
-        in turn. ``"matched"``: every group once, and as far from the kept groups as the test groups are from all of
-        them. ``"hops"``: as far away, but chosen one by one, so groups may be held out twice or never. ``"regions"``:
-        connected regions of all sizes.
+        in turn. ``"matched"``: every group once; all folds together are as far from the kept groups as the test groups
+        are from all of them. ``"hops"``: each fold is as far away, so groups may be held out twice or never.
+        ``"regions"``: connected regions of all sizes.
     parts : the number of folds; fewer where there are fewer groups.
-    seed : of what is drawn.
+    seed : of random and matched folds.
     """
     groups = ids.groups
     if kind == "regions" and graph is not None:
@@ -61,26 +61,18 @@ def folds(
     elif kind == "hops" and graph is not None:
         chosen = [fold.held_out for fold in hop_folds(graph, groups.names, test_groups or None, parts)]
     elif kind == "matched" and graph is not None:
-        chosen = [fold.held_out for fold in matched_folds(graph, groups.names, test_groups or None, parts, 1, seed)]
+        chosen = [fold.held_out for fold in matched_folds(graph, groups.names, test_groups or None, parts, seed)]
     else:
         codes = np.arange(len(ids)) if len(groups) == 1 else np.asarray(ids.codes)
         count = len(ids) if len(groups) == 1 else len(groups)
-        fold_of = np.arange(count) % parts if kind == "turns" else random_parts(count, parts, seed)
-        return _some_kept(fold_of[codes] == place for place in range(min(parts, count)))
+        order = np.arange(count) if kind == "turns" else group_rng("folds", seed).permutation(count)
+        return _some_kept(np.isin(codes, order[number::parts]) for number in range(min(parts, count)))
     return _some_kept(np.isin(ids.codes, groups.encode(names)) for names in chosen)
 
 
 def _some_kept(masks: Iterable[Mask]) -> tuple[Mask, ...]:
     """Return the masks that do not hold out every row."""
     return tuple(mask for mask in masks if not mask.all())
-
-
-def random_parts(count: int, parts: int, seed: int) -> npt.NDArray[np.intp]:
-    """Return the part of each of so many things, dealt at random to parts of equal size."""
-    order = group_rng("folds", seed).permutation(count)
-    part = np.empty(count, dtype=np.intp)
-    part[order] = np.arange(count) % min(parts, count)
-    return part
 
 
 @dataclass(frozen=True, eq=False)

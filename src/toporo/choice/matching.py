@@ -1,15 +1,15 @@
 r"""Divide groups into folds that are as far from the kept groups as test groups are from training groups.
 
-The folds of a round hold out every group once. Write d_e for the distance from group e, in the fold that holds it out,
-to the nearest kept group. The rounds are chosen one after the other, each for the least
+Folds hold out every group once. Write d_e for the distance from group e, in the fold that holds it out, to the nearest
+kept group. The division is chosen for the least
 
-.. math:: W_1\bigl(\{d_e : \text{all groups and rounds so far}\}, \{\text{distances of the test groups}\}\bigr).
+.. math:: W_1\bigl(\{d_e : \text{all groups}\}, \{\text{distances of the test groups}\}\bigr).
 
 The more pieces the groups are cut into before the pieces are dealt to folds, the nearer every group is to a kept one:
 from as many pieces as folds (far) to as many as groups (near), several cuts of each number are tried. From the best
 one, groups move to other folds where that does no harm. Cutting into pieces, and choosing their number by the
 Wasserstein distance, is what kNNDM does for points on a map (Linnenbrink et al., "kNNDM CV", Geosci. Model Dev., 2024):
-in kilometres, once, and without the moves.
+in kilometres, and without the moves.
 """
 
 from __future__ import annotations
@@ -29,51 +29,26 @@ MOVES = 2000
 LARGEST_FOLD = 0.5
 
 
-def matched(distances: Array, aim: Array, n_splits: int, repeats: int, seed: int) -> Labels:
-    """Return the fold of every group, (repeats, groups).
+def match_folds(distances: Array, aim: Array, n_splits: int, seed: int) -> Labels:
+    """Return the fold of every group.
 
     Parameters
     ----------
     distances : between groups, (groups, groups), finite.
     aim : the distances from test groups to the nearest training group.
-    n_splits : the number of folds of a round, at most that of the groups.
-    repeats : the number of rounds.
+    n_splits : the number of folds, at most that of the groups.
     seed : of the draws.
     """
     rng = np.random.default_rng(seed)
-    rounds: list[Labels] = []
-    pooled = np.zeros(0)
-    for _ in range(repeats):
-        rounds.append(_one_round(distances, aim, n_splits, pooled, rng))
-        pooled = np.append(pooled, _nearest(_to_folds(distances, rounds[-1], n_splits), rounds[-1]))
-    return np.array(rounds)
-
-
-def wasserstein(a: Array, b: Array) -> float:
-    """Return the Wasserstein-1 distance between two samples: the area between their cumulative shares.
-
-    >>> wasserstein(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
-    1.5
-    """
-    a, b, grid = np.sort(a), np.sort(b), np.sort(np.concatenate([a, b]))
-    shares = [np.searchsorted(sample, grid[:-1], side="right") / len(sample) for sample in (a, b)]
-    return float((np.abs(shares[0] - shares[1]) * np.diff(grid)).sum())
-
-
-# ---------------------------------------------------------------- a round
-
-
-def _one_round(distances: Array, aim: Array, n_splits: int, pooled: Array, rng: np.random.Generator) -> Labels:
-    """Find a division that, pooled with the rounds before, is most like the aim."""
     groups = len(distances)
     best, least = np.arange(groups) % n_splits, np.inf
     for pieces in np.unique(np.round(np.geomspace(n_splits, groups, CUTS)).astype(int)):
         for _ in range(TRIES):
             labels = _dealt(_pieces(distances, pieces, rng), n_splits, rng)
-            value = wasserstein(np.append(pooled, _nearest(_to_folds(distances, labels, n_splits), labels)), aim)
+            value = _unlikeness(_to_folds(distances, labels, n_splits), labels, aim)
             if value < least and np.bincount(labels).max() <= _most(groups, n_splits):
                 best, least = labels, value
-    return _moved(distances, aim, best, n_splits, pooled, rng)
+    return _moved(distances, aim, best, n_splits, rng)
 
 
 def _pieces(distances: Array, count: int, rng: np.random.Generator) -> Labels:
@@ -95,12 +70,10 @@ def _dealt(pieces: Labels, n_splits: int, rng: np.random.Generator) -> Labels:
     return fold[pieces]
 
 
-def _moved(
-    distances: Array, aim: Array, labels: Labels, n_splits: int, pooled: Array, rng: np.random.Generator
-) -> Labels:
+def _moved(distances: Array, aim: Array, labels: Labels, n_splits: int, rng: np.random.Generator) -> Labels:
     """Move groups one by one, to the fold of the nearest other group or to any, unless the folds become less like."""
     labels, to_folds = labels.copy(), _to_folds(distances, labels, n_splits)
-    least = wasserstein(np.append(pooled, _nearest(to_folds, labels)), aim)
+    least = _unlikeness(to_folds, labels, aim)
     sizes = np.bincount(labels, minlength=n_splits)
     for group, other, near in zip(
         rng.integers(len(labels), size=MOVES), rng.integers(n_splits, size=MOVES), rng.random(MOVES) < 0.5, strict=True
@@ -113,7 +86,7 @@ def _moved(
         changed = to_folds.copy()
         changed[:, old] = distances[:, labels == old].min(axis=1)
         changed[:, new] = np.minimum(changed[:, new], distances[:, group])
-        value = wasserstein(np.append(pooled, _nearest(changed, labels)), aim)
+        value = _unlikeness(changed, labels, aim)
         if value <= least:  # a move that changes nothing is taken too, so that what stands in the way moves on
             least, to_folds = value, changed
             sizes[[old, new]] += -1, 1
@@ -123,6 +96,7 @@ def _moved(
 
 
 def _most(groups: int, n_splits: int) -> int:
+    """Return the most groups that a fold may hold out."""
     return max(-(-groups // n_splits), int(LARGEST_FOLD * groups))
 
 
@@ -131,7 +105,9 @@ def _to_folds(distances: Array, labels: Labels, n_splits: int) -> Array:
     return np.column_stack([distances[:, labels == fold].min(axis=1) for fold in range(n_splits)])
 
 
-def _nearest(to_folds: Array, labels: Labels) -> Array:
-    """Return the distance from every group to the nearest in another fold."""
+def _unlikeness(to_folds: Array, labels: Labels, aim: Array) -> float:
+    """Return the Wasserstein-1 distance from the distances to the nearest group of another fold to the aim."""
+    from scipy.stats import wasserstein_distance
+
     others = np.where(np.arange(to_folds.shape[1]) == labels[:, None], np.inf, to_folds)
-    return np.asarray(others.min(axis=1))
+    return float(wasserstein_distance(others.min(axis=1), aim))

@@ -17,30 +17,41 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from toporo.checks import whole
 from toporo.choice.cross_fitting import Kind, folds
 from toporo.errors import DataError, GraphError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph
-from toporo.groups import GroupIds, Groups, name_from_json, name_to_json, plain_name
+from toporo.groups import GroupIds, Groups, plain_name
 from toporo.progress import tracked
 from toporo.robust.linear import RobustFit, path
 from toporo.robust.logistic import LogisticLosses
 from toporo.robust.losses import SquaredLosses
-from toporo.schema import Count, NonNegative, OrInfinite, as_type
-from toporo.text import number_to_json
 from toporo.topology.centrality import MEASURES, centrality
 from toporo.topology.centrality_prior import default_measure, make_prior
 from toporo.topology.effect import most_weight
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
+
+Losses = SquaredLosses | LogisticLosses
+MakePrior = Callable[[Sequence[Name], Sequence[Name]], Prior | None]
+#: The most weight of every group, from the groups that are fitted to; None where nothing limits it.
+Limits = Callable[[Sequence[Name]], Mapping[Name, float] | None]
+
+#: Losses of standardised targets, and log losses, are of the order of one, so one grid serves all data.
+PENALTIES = (math.inf, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
+#: Relative gap of fits that are only compared with one another.
+ROUGH = 1e-4
+#: Scores this near to the lowest, in units of what a model of zeros loses, are as low: rounding must not choose.
+SAME = 1e-9
+
+
+# ---------------------------------------------------------------- priors
 
 
 @dataclass(frozen=True)
@@ -87,44 +98,43 @@ class PriorMaker:
             )
 
     @property
-    def measure(self) -> str | None:
-        """The centrality that the prior comes from, or ``"auto"``; None for a uniform or a given prior."""
-        if self.graph is None or self.doubted or self.kind == "uniform" or not isinstance(self.kind, str):
-            return None
-        return self.kind
+    def uniform(self) -> bool:
+        """True if no centrality decides a prior that is not given."""
+        return self.doubted or self.kind == "uniform"
 
     def most(self, groups: Iterable[Name]) -> dict[Name, float] | None:
-        """By group, the most weight that it may have, by itself and in a worst case; None where nothing limits it."""
+        """Return the most weight that each group may have, by itself and in a worst case; None if nothing limits it."""
         if self.kind != "auto" or self.rows is None:
             return None
         return most_weight({name: self.rows[name] for name in groups}, self.columns)
 
     def prior(self, groups: Groups, test: Sequence[Name] | None) -> Prior:
-        """Over the training groups, of which there are at least two."""
-        if isinstance(self.kind, Prior | Mapping):
+        """Return the prior over the training groups, of which there are at least two."""
+        if not isinstance(self.kind, str):
             given = self.kind if isinstance(self.kind, Prior) else Prior.from_weights(self.kind)
             groups.require_same(given.weights, what="the prior")
             return given
-        if self.graph is None or self.measure is None:
-            return self._held(Prior.uniform(groups))
-        return self._made(self.graph, self.measure, list(groups), test)
+        if self.graph is None or self.uniform:
+            return self._limited(Prior.uniform(groups))
+        return self._limited(self._central(self.graph, list(groups), test))
 
     def fold(self, kept: Sequence[Name], held_out: Sequence[Name]) -> Prior | None:
-        """The prior over ``kept`` where other training groups stand for test groups.
+        """Return the prior over ``kept`` where other training groups stand for test groups.
 
         None, which is uniform, where no graph decides it or nothing of a given prior is left.
         """
-        if isinstance(self.kind, Prior | Mapping):
+        if not isinstance(self.kind, str):
             weights = self.kind.weights if isinstance(self.kind, Prior) else self.kind
             left = {plain_name(name): float(weight) for name, weight in weights.items() if plain_name(name) in kept}
             return Prior.from_weights(left) if any(left.values()) else None
-        if self.graph is None or self.measure is None:
+        if self.graph is None or self.uniform:
             return None
         world = self.graph.subgraph([*kept, *held_out])
-        return self._made(world, self.measure, list(kept), list(held_out) if self.with_test else None, cautious=False)
+        test = list(held_out) if self.with_test else None
+        return self._limited(self._central(world, list(kept), test, cautious=False))
 
     def centrality(self, groups: Groups, test: Sequence[Name] | None, prior: Prior | None) -> dict[Name, float] | None:
-        """Of every training group: that of the prior, or where it has none, that of an automatic prior."""
+        """Return the centrality of every training group: that of the prior, else that of an automatic prior."""
         if self.graph is None or len(groups) < 2:
             return None
         if prior is not None and prior.centrality:
@@ -136,32 +146,15 @@ class PriorMaker:
             except TopoRoError:
                 return None
 
-    def _made(
-        self,
-        graph: GroupGraph,
-        measure: str,
-        train: list[Name],
-        test: Sequence[Name] | None,
-        *,
-        cautious: bool | None = None,
+    def _central(
+        self, graph: GroupGraph, train: list[Name], test: Sequence[Name] | None, cautious: bool | None = None
     ) -> Prior:
         # A softmax of raw path counts puts nearly all weight on one group, so it must be asked for.
-        return self._held(make_prior(graph, train, test, measure=measure, normalization="sum", cautious=cautious))
+        return make_prior(graph, train, test, measure=self.kind, normalization="sum", cautious=cautious)
 
-    def _held(self, prior: Prior) -> Prior:
+    def _limited(self, prior: Prior) -> Prior:
         most = self.most(prior)
         return prior if most is None else prior.within(most)
-
-
-Losses = SquaredLosses | LogisticLosses
-MakePrior = Callable[[Sequence[Name], Sequence[Name]], Prior | None]
-
-#: Losses of standardised targets, and log losses, are of the order of one, so one grid serves all data.
-PENALTIES = (math.inf, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
-#: Relative gap of fits that are only compared with one another.
-ROUGH = 1e-4
-#: Scores this near to the lowest, in units of what a model of zeros loses, are as low: rounding must not choose.
-SAME = 1e-9
 
 
 # ---------------------------------------------------------------- a penalty
@@ -173,7 +166,7 @@ class NoChoiceError(DataError):
 
 @dataclass(frozen=True)
 class PenaltyScore:
-    """How a penalty did in the folds.
+    """Result of a penalty in the folds.
 
     Attributes
     ----------
@@ -188,31 +181,17 @@ class PenaltyScore:
     spread: float
     folds: int
 
-
-class StoredScore(msgspec.Struct):
-    """A :class:`PenaltyScore` as JSON has it."""
-
-    penalty: OrInfinite
-    score: NonNegative
-    spread: NonNegative
-    folds: Count
-
-
-class StoredChoice(msgspec.Struct):
-    """What :meth:`PenaltyChoice.to_dict` gives."""
-
-    penalty: OrInfinite
-    scores: list[StoredScore]
-    held_out: list[list[Any]]
-    held_out_hops: NonNegative | None
-    test_hops: NonNegative | None
-    splitter: str
-    notes: list[str]
+    def check(self) -> None:
+        """Refuse numbers that no score can have."""
+        for name in ("penalty", "score", "spread"):
+            value = getattr(self, name)
+            if not value >= 0 or (math.isinf(value) and name != "penalty"):
+                raise DataError(f"the {name} of a penalty is {value!r}: expected a number of at least 0.")
 
 
 @dataclass(frozen=True)
 class PenaltyChoice:
-    """Which penalty was chosen, from what, and how well the groups held out stood for the test groups.
+    """The penalty that was chosen, from what, and how well the groups held out stood for the test groups.
 
     Attributes
     ----------
@@ -233,31 +212,10 @@ class PenaltyChoice:
     splitter: str
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON; an infinite penalty is the text ``"inf"``."""
-        return {
-            "penalty": number_to_json(self.penalty),
-            "scores": [asdict(score) | {"penalty": number_to_json(score.penalty)} for score in self.scores],
-            "held_out": [[name_to_json(name) for name in fold] for fold in self.held_out],
-            "held_out_hops": self.held_out_hops,
-            "test_hops": self.test_hops,
-            "splitter": self.splitter,
-            "notes": list(self.notes),
-        }
-
-    @classmethod
-    def from_dict(cls, content: Any) -> PenaltyChoice:
-        """The inverse of :meth:`to_dict`."""
-        stored = as_type(content, StoredChoice, "not a stored choice of a penalty")
-        return cls(
-            penalty=float(stored.penalty),
-            scores=tuple(PenaltyScore(float(s.penalty), s.score, s.spread, s.folds) for s in stored.scores),
-            held_out=tuple(tuple(name_from_json(name) for name in fold) for fold in stored.held_out),
-            held_out_hops=stored.held_out_hops,
-            test_hops=stored.test_hops,
-            splitter=stored.splitter,
-            notes=tuple(stored.notes),
-        )
+    def check(self) -> None:
+        """Refuse a penalty that has no score."""
+        if self.penalty not in {score.penalty for score in self.scores}:
+            raise DataError(f"the penalty chosen is {self.penalty!r}, which has no score.")
 
 
 def choose_penalty(
@@ -270,7 +228,7 @@ def choose_penalty(
     divergence: str = "l2",
     ridge: float = 0.0,
     max_folds: int = 12,
-    most: Callable[[Sequence[Name]], Mapping[Name, float] | None] = lambda _: None,
+    most: Limits = lambda _: None,
 ) -> PenaltyChoice:
     """Choose the penalty under which groups that were held out lose the least.
 
@@ -294,66 +252,51 @@ def choose_penalty(
             f"the penalty cannot be chosen from {len(names)} group(s), {listed(names)}: one is held out and at least "
             "two are kept. Give a number instead, such as penalty=1.0."
         )
-    max_folds = whole(max_folds, "max_folds", 2)
     graph = None if graph is None else as_graph(graph)
     candidates = _largest_first(penalties)
-    splitter, all_held_out = _folds(names, graph, test_groups, max_folds)
-    judge = partial(_judge, losses, penalties=candidates, divergence=divergence, ridge=ridge, most=most)
-    verdicts = [judge(held_out, make_prior) for held_out in tracked(all_held_out, "choosing the penalty")]
-    notes = [verdict.why for verdict in verdicts if verdict.why]
-    if all(verdict.scores is None for verdict in verdicts) and any(verdict.no_path for verdict in verdicts):
+    splitter, all_held_out = _folds(losses.groups, graph, test_groups, whole(max_folds, "max_folds", 2))
+    settings = {"penalties": candidates, "divergence": divergence, "ridge": ridge}
+    notes: list[str] = []
+    for prior_of in (make_prior, _uniform):
+        rows: list[list[float]] = []
+        counted: list[tuple[Name, ...]] = []
+        no_path = False
+        for held_out in tracked(all_held_out, "choosing the penalty"):
+            try:
+                rows.append(_fold_losses(losses, held_out, prior_of, most, settings))
+                counted.append(held_out)
+            except (GraphError, NoChoiceError) as error:
+                no_path |= isinstance(error, GraphError)
+                notes.append(f"The fold that holds out {listed(held_out, 4)} does not count: {error}")
+        if rows or not no_path:
+            break
         notes = ["In no fold a path joins the groups kept to those held out: all have a uniform prior."]
-        verdicts = [judge(held_out, lambda *_: None) for held_out in all_held_out]
-        notes += [verdict.why for verdict in verdicts if verdict.why]
-    counted = [held_out for held_out, verdict in zip(all_held_out, verdicts, strict=True) if verdict.scores is not None]
-    rows = [verdict.scores for verdict in verdicts if verdict.scores is not None]
     if not rows:
         raise NoChoiceError(
             f"the penalty cannot be chosen: none of {len(all_held_out)} folds can be fitted. {notes[-1]} "
             "Give a number instead, such as penalty=1.0."
         )
-    scale = float(np.mean(losses.at(np.zeros(losses.shape)).losses))
-    scores = _scores(candidates, np.array(rows), SAME * scale)
+    equal = SAME * float(np.mean(losses.at(np.zeros(losses.shape)).losses))
+    scores = _scores(candidates, np.array(rows), equal)
     lowest = min(score.score for score in scores)
+    hops = [_mean_hops(graph, [name for name in names if name not in set(fold)], fold) for fold in counted]
+    reached = [value for value in hops if value is not None]
     return PenaltyChoice(
-        penalty=next(score.penalty for score in scores if score.score <= lowest + SAME * scale),
+        penalty=next(score.penalty for score in scores if score.score <= lowest + equal),
         scores=scores,
         held_out=tuple(counted),
-        held_out_hops=_held_out_hops(graph, names, counted),
+        held_out_hops=float(np.mean(reached)) if reached else None,
         test_hops=_mean_hops(graph, names, test_groups),
         splitter=splitter,
         notes=tuple(notes),
     )
 
 
-def _scores(penalties: Sequence[float], table: Array, least: float) -> tuple[PenaltyScore, ...]:
-    """From losses by fold and penalty; none counts as lower than ``least``."""
-    logs = np.log(np.maximum(table, max(least, np.finfo(float).tiny)))
-    means = np.exp(logs.mean(axis=0))
-    relative = logs - logs.mean(axis=1, keepdims=True)
-    spreads = means * (relative.std(axis=0, ddof=1) if len(table) > 1 else 0.0)
-    return tuple(
-        PenaltyScore(penalty, float(mean), float(spread), len(table))
-        for penalty, mean, spread in zip(penalties, means, np.broadcast_to(spreads, means.shape), strict=True)
-    )
-
-
-def held_out_losses(losses: Losses, fit: RobustFit) -> Array:
-    """What a model loses in each of these groups, which need not be those it was fitted to.
-
-    A fit is in the units of the rows; losses are of shifted rows.
-    """
-    return losses.at(losses.model(fit.coef, fit.intercept)).losses
-
-
-# ---------------------------------------------------------------- folds
-
-
 def _folds(
-    names: Sequence[Name], graph: GroupGraph | None, test_groups: Sequence[Name] | None, most: int
+    groups: Groups, graph: GroupGraph | None, test_groups: Sequence[Name] | None, most: int
 ) -> tuple[str, list[tuple[Name, ...]]]:
     """Return the name of the splitter, and the groups that it holds out, fold by fold."""
-    groups, parts, splitter = Groups(names), most, "LeaveRegionOut"
+    parts, splitter = most, "LeaveRegionOut"
     kind: Kind = "regions"
     if graph is None:
         kind, splitter = "turns", "LeaveOneGroupOut" if len(groups) <= most else "LeaveGroupsOut"
@@ -363,60 +306,57 @@ def _folds(
         if test_groups:
             graph.require(test_groups, what="test group(s)")
             kind, splitter = "hops", "GraphHopSplit"
-    ids = GroupIds(np.arange(len(groups)), groups)
-    masks = folds(ids, graph, test_groups or (), kind=kind, parts=parts)[:most]
+    masks = folds(GroupIds(np.arange(len(groups)), groups), graph, test_groups or (), kind=kind, parts=parts)[:most]
     return splitter, [tuple(groups.decode(np.flatnonzero(mask))) for mask in masks]
 
 
-@dataclass(frozen=True)
-class _Verdict:
-    """A fold's mean loss over the groups held out, by penalty; or why it does not count."""
-
-    scores: list[float] | None
-    why: str = ""
-    no_path: bool = False
-
-
-def _judge(
-    losses: Losses,
-    held_out: Sequence[Name],
-    make_prior: MakePrior,
-    *,
-    penalties: Sequence[float],
-    divergence: str,
-    ridge: float,
-    most: Callable[[Sequence[Name]], Mapping[Name, float] | None],
-) -> _Verdict:
+def _fold_losses(
+    losses: Losses, held_out: Sequence[Name], make_prior: MakePrior, most: Limits, settings: Mapping[str, Any]
+) -> list[float]:
+    """Return the mean loss over the groups held out, by penalty; a :class:`NoChoiceError` if it does not count."""
     kept = tuple(name for name in losses.groups if name not in set(held_out))
     inside, outside = losses.select(kept), losses.select(held_out)
-    fold = f"The fold that holds out {listed(held_out, 4)} does not count:"
     if isinstance(inside, LogisticLosses):
         present = set(inside.memory.classes.tolist())
         absent = [label for code, label in enumerate(inside.classes) if code not in present]
         if absent:
-            return _Verdict(None, f"{fold} no row of the groups kept is of class {listed(absent)}.")
+            raise NoChoiceError(f"no row of the groups kept is of class {listed(absent)}.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)  # the fit to all groups says what is to be said
-        try:
-            prior, limits = make_prior(kept, held_out), most(kept)
-        except GraphError as error:
-            return _Verdict(None, f"{fold} {error}", no_path=True)
+        prior, limits = make_prior(kept, held_out), most(kept)
         if limits is not None:
             prior = (prior or Prior.uniform(inside.groups)).within(limits)
         try:
-            fits = path(inside, prior, penalties=penalties, divergence=divergence, ridge=ridge, tol=ROUGH, most=limits)
+            fits = path(inside, prior, **settings, tol=ROUGH, most=limits)
         except DataError as error:
-            if ridge > 0 or "singular" not in str(error):
+            if settings["ridge"] > 0 or "singular" not in str(error):
                 raise
-            return _Verdict(None, f"{fold} {error}")
-    return _Verdict([float(held_out_losses(outside, fit).mean()) for fit in fits])
+            raise NoChoiceError(str(error)) from None
+    return [float(held_out_losses(outside, fit).mean()) for fit in fits]
 
 
-# ---------------------------------------------------------------- small parts
+def _uniform(kept: Sequence[Name], held_out: Sequence[Name]) -> None:
+    """Make no prior: all groups weigh the same."""
 
 
-def _held_out_hops(graph: GroupGraph | None, names: Sequence[Name], folds: Sequence[tuple[Name, ...]]) -> float | None:
-    return _mean([_mean_hops(graph, [name for name in names if name not in set(fold)], fold) for fold in folds])
+def held_out_losses(losses: Losses, fit: RobustFit) -> Array:
+    """Return the loss of a model in each of these groups, which need not be those it was fitted to.
+
+    A fit is in the units of the rows; losses are of shifted rows.
+    """
+    return losses.at(losses.model(fit.coef, fit.intercept)).losses
+
+
+def _scores(penalties: Sequence[float], table: Array, least: float) -> tuple[PenaltyScore, ...]:
+    """Score penalties by losses by fold and penalty, none of which counts as lower than ``least``."""
+    logs = np.log(np.maximum(table, max(least, np.finfo(float).tiny)))
+    means = np.exp(logs.mean(axis=0))
+    relative = logs - logs.mean(axis=1, keepdims=True)
+    spreads = means * (relative.std(axis=0, ddof=1) if len(table) > 1 else 0.0)
+    return tuple(
+        PenaltyScore(penalty, float(mean), float(spread), len(table))
+        for penalty, mean, spread in zip(penalties, means, spreads, strict=True)
+    )
 
 
 def _mean_hops(graph: GroupGraph | None, sources: Sequence[Name], targets: Sequence[Name] | None) -> float | None:
@@ -424,17 +364,12 @@ def _mean_hops(graph: GroupGraph | None, sources: Sequence[Name], targets: Seque
     if graph is None or not targets:
         return None
     hops = graph.hops(sources)
-    return _mean([hops[name] for name in graph.require(targets) if math.isfinite(hops[name])])
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Of the values that there are."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    reached = [hops[name] for name in graph.require(targets) if math.isfinite(hops[name])]
+    return float(np.mean(reached)) if reached else None
 
 
 def _largest_first(penalties: Sequence[float]) -> list[float]:
-    """Each penalty once; all of them numbers that a fit takes."""
+    """Return each penalty once; all of them must be numbers that a fit takes."""
     try:
         values = sorted({float(penalty) for penalty in penalties}, reverse=True)
     except (TypeError, ValueError):

@@ -3,10 +3,9 @@
 Holding out random groups asks an easy question: every held-out group lies among the kept ones. Test groups often lie
 together and beyond the edge of the training groups. :class:`LeaveRegionOut` holds out connected regions of a group
 graph, and :class:`GraphHopSplit` holds out groups that are as far from the kept groups as the test groups are from the
-training groups; with ``repeats``, every group equally often.
+training groups.
 
-Both go by the names of groups: the order of the rows changes nothing. Only ``repeats`` draws at random, by a seed. Of
-equal folds, the first by name is taken.
+Both go by the names of groups: the order of the rows changes nothing. Of equal folds, the first by name is taken.
 
 >>> import numpy as np
 >>> from toporo.topology import GroupGraph
@@ -23,25 +22,21 @@ equal folds, the first by name is taken.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import BaseCrossValidator
 
 from toporo.checks import whole
-from toporo.choice.cross_fitting import random_parts
-from toporo.choice.hops import HopFold, hop_folds, hops_of_test, likeness, matched_folds, region_folds
+from toporo.choice.hops import HopFold, hop_folds, region_folds
 from toporo.errors import DataError, SettingError, listed
 from toporo.graphs import as_graph
 from toporo.groups import Groups
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
-
-Masks = npt.NDArray[np.bool_]
 
 
 class _GraphSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn has no types
@@ -50,30 +45,23 @@ class _GraphSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn 
     #: Splitters over groups get them without being asked, with and without metadata routing.
     __metadata_request__split = {"groups": True}  # noqa: RUF012  # read by scikit-learn under exactly this name
 
-    graph: GroupGraph | None
+    graph: GroupGraph
 
     @abstractmethod
     def regions(self, names: Iterable[Name]) -> list[tuple[Name, ...]]:
         """Return the groups held out of these, fold by fold."""
 
-    def split(
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:  # noqa: ARG002, N803
+        """Return the number of folds over ``groups``, one name per row; ``X`` and ``y`` do not matter."""
+        return len(self.regions(self._given(groups).groups))
+
+    def _iter_test_masks(
         self,
-        X: Any,  # noqa: N803
-        y: Any = None,
+        X: Any = None,  # noqa: ARG002, N803
+        y: Any = None,  # noqa: ARG002
         groups: Any = None,
-    ) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
-        """Yield, fold by fold, the indices of the rows to train on and of the rows held out.
-
-        Parameters
-        ----------
-        X : the rows; only their number counts.
-        y : not used.
-        groups : the name of every row's group.
-        """
-        yield from super().split(X, y, groups)
-
-    def _iter_test_masks(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Masks]:  # noqa: ARG002, N803
-        ids = Groups.of(self._given(groups))
+    ) -> Iterator[npt.NDArray[np.bool_]]:
+        ids = self._given(groups)
         for held_out in self.regions(ids.groups):
             yield np.isin(ids.codes, ids.groups.encode(held_out))
 
@@ -83,13 +71,12 @@ class _GraphSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn 
                 f"{type(self).__name__} needs to know every row's group: pass groups=..., to cross_validate and "
                 "GridSearchCV.fit too (with metadata routing, params={'groups': ...})."
             )
-        return groups
+        return Groups.of(groups)
 
     def _names(self, names: Iterable[Name], least: int) -> tuple[Name, ...]:
         """Return the groups in canonical order, all of them in the graph and enough of them."""
         known = Groups(names).names
-        if self.graph is not None:
-            self.graph.require(known, what="group(s) of the data")
+        self.graph.require(known, what="group(s) of the data")
         if len(known) < least:
             raise DataError(
                 f"{type(self).__name__} found {len(known)} group(s), {listed(known)}: it needs at least {least}. Use "
@@ -97,54 +84,31 @@ class _GraphSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn 
             )
         return known
 
-    def __sklearn_clone__(self) -> Self:
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)  # settings are never changed in place
-        return copy
-
 
 class LeaveRegionOut(_GraphSplitter):
-    """Hold out connected regions: the groups nearest to one, around every group, in several sizes.
+    """Hold out connected regions: the groups nearest to one, around every group, in every size up to half of them.
 
     Parameters
     ----------
     graph : over the groups of the data, in any form that :func:`~toporo.graphs.as_graph` takes; it may have other
         groups too. Regions are connected among the groups of the data.
-    sizes : how many groups a region has: a number, or several. By default (None) every size from one to half of them.
     max_splits : at most this many regions (60). Of more, as many of each size as possible (of more sizes than splits,
         evenly spaced ones), each time the region whose groups were held out the fewest times so far. A region that is
         the same around two groups counts once.
 
-    >>> splitter = LeaveRegionOut([("a", "b"), ("b", "c"), ("c", "d")], sizes=2)
+    >>> splitter = LeaveRegionOut([("a", "b"), ("b", "c"), ("c", "d")])
     >>> state = ["a", "b", "c", "d"]
     >>> [[state[row] for row in held_out] for _, held_out in splitter.split(state, groups=state)]
-    [['a', 'b'], ['b', 'c'], ['c', 'd']]
+    [['a'], ['b'], ['c'], ['d'], ['a', 'b'], ['b', 'c'], ['c', 'd']]
     """
 
-    graph: GroupGraph
-
-    def __init__(self, graph: Any, *, sizes: int | Sequence[int] | None = None, max_splits: int = 60) -> None:
+    def __init__(self, graph: Any, *, max_splits: int = 60) -> None:
         self.graph = as_graph(graph)
-        self.sizes = sizes
         self.max_splits = whole(max_splits, "max_splits", 1)
-        self._given_sizes()
 
     def regions(self, names: Iterable[Name]) -> list[tuple[Name, ...]]:
         """Return the regions that are held out of these groups: smaller ones first, each in the order of its names."""
-        return region_folds(self.graph, self._names(names, least=2), self.max_splits, self._given_sizes())
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:  # noqa: ARG002, N803
-        """Return the number of regions that are held out of ``groups``; ``X`` and ``y`` do not matter."""
-        return len(self.regions(Groups.of(self._given(groups)).groups))
-
-    def _given_sizes(self) -> list[int] | None:
-        if self.sizes is None:
-            return None
-        given = self.sizes if isinstance(self.sizes, Sequence | np.ndarray | range) else [self.sizes]
-        sizes = sorted({whole(size, "a size", 1) for size in given})
-        if not sizes:
-            raise SettingError("sizes is empty: give at least one size of a region, or None for every size up to half.")
-        return sizes
+        return region_folds(self.graph, self._names(names, least=2), self.max_splits)
 
 
 class GraphHopSplit(_GraphSplitter):
@@ -161,89 +125,45 @@ class GraphHopSplit(_GraphSplitter):
     .. math:: \text{likeness}(R) + \frac{1}{|R|} \sum_{e \in R} \#\{\text{earlier folds that hold out } e\},
 
     so a fold may be one hop less like the test if that saves holding out the same groups once more. Of equal ones, the
-    one with nearest to ``1 / n_splits`` of the groups, then the first by name.
-
-    With ``repeats`` all folds together are like the test, and every group is held out equally often: each of so many
-    rounds divides the groups into ``n_splits`` folds, for the least Wasserstein-1 distance pooled over folds and rounds
-    (:mod:`toporo.choice.matching` says how). No fold has more than half of the groups, so where the test is very far
-    away no division may be like it; :meth:`likeness` says how near the folds come.
+    one with nearest to ``1 / n_splits`` of the groups, then the first by name. Some groups may be held out more often
+    than others, or never.
 
     Parameters
     ----------
     graph : over the groups of the data and the test groups, in any form that :func:`~toporo.graphs.as_graph` takes.
-        With ``repeats`` it may be None: then folds are whole groups drawn at random.
     test_groups : names in the graph of groups that the model is for, none of them in the data. By default (None) a fold
         should hold out groups that each touch a kept one.
-    n_splits : how many folds (5), in each round if there are several.
-    repeats : how many times every group is held out. By default (None) folds are taken one by one, as above, and some
-        groups may be held out more often than others, or never.
-    seed : of what is drawn, if ``repeats`` is given.
+    n_splits : how many folds (5).
 
     >>> splitter = GraphHopSplit([("a", "b"), ("b", "c"), ("c", "d"), ("d", "new")], ["new"], n_splits=2)
     >>> [fold.held_out for fold in splitter.folds(["a", "b", "c", "d"])]
     [('b', 'c'), ('a',)]
     """
 
-    def __init__(
-        self,
-        graph: Any = None,
-        test_groups: Iterable[Name] | None = None,
-        *,
-        n_splits: int = 5,
-        repeats: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.repeats = None if repeats is None else whole(repeats, "repeats", 1)
-        self.n_splits = whole(n_splits, "n_splits", 1 if repeats is None else 2)
-        self.seed = whole(seed, "seed", 0)
-        self.graph = None if graph is None and repeats is not None else as_graph(graph)
-        self.test_groups = None if test_groups is None else self._given_test(test_groups)
-
-    def regions(self, names: Iterable[Name]) -> list[tuple[Name, ...]]:
-        """Return the groups held out of ``names``: the fold most like the test first, or round by round."""
-        return [fold.held_out for fold in self.folds(names)]
+    def __init__(self, graph: Any, test_groups: Iterable[Name] | None = None, *, n_splits: int = 5) -> None:
+        self.graph = as_graph(graph)
+        self.test_groups = None
+        if test_groups is not None:
+            self.test_groups = tuple(self.graph.require(test_groups, what="test group(s)"))
+            if not self.test_groups:
+                raise SettingError("test_groups is empty: name at least one group, or leave it out.")
+        self.n_splits = whole(n_splits, "n_splits", 1)
 
     def folds(self, names: Iterable[Name]) -> tuple[HopFold, ...]:
-        """Return the folds over the groups ``names``, with their hops and likeness."""
-        known = self._names(names, least=3 if self.repeats is None else 2)
-        if self.graph is None:
-            folds = tuple(fold for place in range(self.repeats or 1) for fold in self._random(known, self.seed + place))
-        elif self.repeats is None:
-            folds = hop_folds(self.graph, known, self.test_groups, self.n_splits)
-        else:
-            folds = matched_folds(self.graph, known, self.test_groups, self.n_splits, self.repeats, self.seed)
-        ways = len(folds) // (self.repeats or 1)
-        if ways < self.n_splits:
+        """Return the folds over the groups ``names``, with their hops and likeness: the most like the test first."""
+        known = self._names(names, least=3)
+        folds = hop_folds(self.graph, known, self.test_groups, self.n_splits)
+        if len(folds) < self.n_splits:
             raise DataError(
-                f"{len(known)} groups can be held out in {ways} ways, fewer than n_splits = {self.n_splits}: use "
-                f"n_splits={ways} or less, or data with more groups."
+                f"{len(known)} groups can be held out in {len(folds)} ways, fewer than n_splits = {self.n_splits}: use "
+                f"n_splits={len(folds)} or less, or data with more groups."
             )
         return folds
 
-    def _random(self, known: Sequence[Name], seed: int) -> Iterator[HopFold]:
-        parts = random_parts(len(known), self.n_splits, seed)
-        for part in range(parts.max() + 1):
-            yield HopFold(tuple(name for name, of in zip(known, parts, strict=True) if of == part), {}, math.nan)
-
-    def likeness(self, names: Iterable[Name]) -> float:
-        """Return the likeness of all folds over ``names`` together: 0 if hops are distributed as in the test."""
-        known = self._names(names, least=1)
-        folds = self.folds(known)
-        return math.nan if self.graph is None else likeness(self.graph, known, self.test_groups, folds)
-
-    def test_hops(self, names: Iterable[Name]) -> dict[Name, float]:
-        """Return the hops from every test group to the nearest of ``names``; empty without test groups."""
-        known = self._names(names, least=1)
-        return {} if self.graph is None else hops_of_test(self.graph, known, self.test_groups)
+    def regions(self, names: Iterable[Name]) -> list[tuple[Name, ...]]:
+        """Return the groups held out of ``names``, fold by fold."""
+        return [fold.held_out for fold in self.folds(names)]
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:  # noqa: ARG002, N803
-        """Return ``n_splits``, in every round; ``X``, ``y`` and ``groups`` do not matter."""
-        return self.n_splits * (self.repeats or 1)
-
-    def _given_test(self, test_groups: Iterable[Name]) -> tuple[Name, ...]:
-        if self.graph is None:
-            raise SettingError("test_groups are given, but not how far away they are: give a graph.")
-        test = tuple(self.graph.require(test_groups, what="test group(s)"))
-        if not test:
-            raise SettingError("test_groups is empty: name at least one group, or leave it out.")
-        return test
+        """Return ``n_splits``; ``X``, ``y`` and ``groups`` do not matter."""
+        return self.n_splits

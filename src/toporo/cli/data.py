@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from toporo.cli.terminal import say, say_data
 from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.paper.base import BENCHMARKS, Benchmark, export, listed_benchmarks
-from toporo.paper.loaded import data_folder, download_folder
+from toporo.paper.loaded import data_folder
 from toporo.progress import tracked
 from toporo.text import many
 
@@ -35,12 +34,9 @@ def list_data(data: _Folder = None, *, flags: Flags) -> None:
 
     Example: toporo data list
     """
-    for name, rows in groupby(_all_states(data, flags), key=lambda row: row["name"]):
+    for row in _all_states(data, flags):
         if not flags.json:
-            files = list(rows)
-            say(f"{name:<12} {files[0]['title']}")
-            for row in files:
-                say(f"{'':<12} {row['status']}: {row['file']}")
+            say(f"{row['name']:<12} {row['title']}\n{'':<12} {row['status']}: {row['file']}")
 
 
 @takes_flags()
@@ -87,7 +83,7 @@ def get_data(
     if benchmark.fetch is None:
         can = ", ".join(other.name for other in BENCHMARKS.values() if other.fetch is not None)
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
-    folder = download_folder(data)
+    folder = data_folder(data, new=True)
     with working(f"fetching {name}", "nothing was kept", quiet=flags.silent):
         benchmark.fetch(folder, url)
     rows = _file_states([benchmark], folder)
@@ -95,7 +91,7 @@ def get_data(
         say_data(json.dumps(rows, indent=1))
         return
     _say_states(rows)
-    if data is not None and download_folder() != folder:
+    if data is not None and data_folder(new=True) != folder:
         say(f"toporo: use it with --data {folder}, or set TOPORO_DATA to that folder.", err=True)
 
 
@@ -145,11 +141,11 @@ def _all_states(data: Path | None, flags: Flags) -> list[dict[str, str]]:
     return rows
 
 
-def _file_states(benchmarks: Iterable[Benchmark], folder: Path | None) -> list[dict[str, str]]:
+def _file_states(benchmarks: Iterable[Benchmark], folder: Path) -> list[dict[str, str]]:
     return [
         {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
         for benchmark in benchmarks
-        for file, status in benchmark.files(folder)
+        for file, status in [benchmark.state(folder)]
     ]
 
 

@@ -64,10 +64,10 @@ def doctor(
     """Say what is wrong or risky about a table before training on it.
 
     Groups that are too small, columns that give the group or the target
-    away, missing and constant columns, classes that groups lack, groups the
-    graph does not know, how far apart groups are, why groups held out are
-    harder, and whether the graph says anything of them. The worst comes
-    first, each with the next step. Findings are no error: the exit code is 0.
+    away, missing values, whatever a fit would refuse, a graph in pieces,
+    how far apart groups are, why groups held out are harder, and whether
+    the graph says anything of them. The worst comes first, each with the
+    next step. Findings are no error: the exit code is 0.
 
     Example: toporo doctor sales.csv --group state --target y --out doctor.html
     """

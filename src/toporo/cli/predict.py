@@ -306,9 +306,9 @@ class _Counts:
             self._look(portion, model, neighbors, first=first)
         self.rows += len(portion.values)
         self.skipped.update(portion.skipped)
-        self.filled.update(portion.encoded.differences.filled)
-        self.outside.update(portion.encoded.differences.outside)
-        for name, levels in portion.encoded.differences.unseen.items():
+        self.filled.update(portion.encoded.filled)
+        self.outside.update(portion.encoded.outside)
+        for name, levels in portion.encoded.unseen.items():
             self.unseen.setdefault(name, Counter()).update(levels)
 
     def _look(

@@ -10,24 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.evaluate import judge, load_control
-from toporo.cli.options import (
-    Against,
-    Coordinates,
-    Delimiter,
-    DropUnknown,
-    Flags,
-    ModelFolder,
-    Unseen,
-    out_option,
-    takes_flags,
-)
+from toporo.cli.evaluate import judge
+from toporo.cli.options import Coordinates, Delimiter, DropUnknown, Flags, ModelFolder, Unseen, out_option, takes_flags
 from toporo.cli.outputs import check_writable
 from toporo.cli.running import register, working
 from toporo.cli.settings import setting, takes_settings
 from toporo.cli.terminal import say, say_data, tell
 from toporo.coordinates import read_coordinates
-from toporo.data.stores import without_query
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.folder import MANIFEST, WEIGHTS
@@ -60,7 +49,6 @@ def report(
     delimiter: Delimiter = ",",
     unseen: Unseen = False,
     drop_rows: DropUnknown = False,
-    against: Against = None,
     coordinates: Coordinates = None,
     out: Annotated[Path, out_option("Write the page to this file; one that is there is replaced.")] = Path(
         "report.html"
@@ -71,15 +59,12 @@ def report(
     """Write one page about a model: its groups, weights and losses.
 
     With a table it also shows how the model does there, by group and by distance
-    from the groups it was trained on, with intervals, and beside another model.
+    from the groups it was trained on, with intervals.
     The page is a single HTML file that opens offline and loads nothing.
 
-    Example: toporo report model/ holdout.csv --against control/ --out page.html
+    Example: toporo report model/ holdout.csv --out page.html
     """
-    if against is not None and data in (None, "-"):
-        raise typer.BadParameter("with --against, give a table in a file: both models are judged by its rows.")
-    for folder in (model, against) if against is not None else (model,):
-        _check_files(folder, data, out)
+    _check_files(model, data, out)
     settings |= {"unseen": unseen, "drop_rows": drop_rows, "delimiter": delimiter, "memory_limit": flags.memory_limit}
     with working("writing the page", out, quiet=flags.silent):
         fitted = load_model(model)
@@ -87,14 +72,11 @@ def report(
             if fitted.graph is None:
                 raise SettingError(f"--coordinates {coordinates}: {model} has no graph to draw. Leave them out.")
             fitted = replace(fitted, graph=read_coordinates(coordinates).place(fitted.graph))
-        models = {str(model): fitted}
-        models |= {} if against is None else {str(against): load_control(against, fitted, model)}
         content: dict[str, Any] = {"evaluation": None, "source": None}
         if data is not None:
-            source = "standard input" if data == "-" else spelled(Path(without_query(data)).name)
-            judged, *other = judge(models, data, **settings)
+            source = "standard input" if data == "-" else spelled(Path(data.partition("?")[0]).name)
+            (judged,) = judge({str(model): fitted}, data, **settings)
             content = {"evaluation": judged, "source": source}
-            content |= {"against": (str(against), other[0])} if other else {}
         write_model_report(fitted, out, **content)
         described = describe_model(fitted, **content)
     if flags.json:
@@ -102,8 +84,7 @@ def report(
     else:
         tell(described["verdict"])
         for sentence in described["summary"]:
-            if sentence not in described["verdict"]:
-                tell(sentence)
+            tell(sentence)
     say(f"report: {out}", err=flags.json)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -81,7 +81,7 @@ def reproduce(
     out: Annotated[
         Path | None,
         option(
-            "Folder for results. The table keeps other methods that were run there with the same settings and data.",
+            "Folder for results. Runs that it holds with the same settings and data are not repeated.",
             _OUTPUT,
             "--out",
             "-o",
@@ -92,13 +92,7 @@ def reproduce(
         Path | None, option("Folder with the published data.", _DATA, show_default="$TOPORO_DATA, else generated data")
     ] = None,
     source: Annotated[
-        str,
-        choice(
-            "auto, published (insist on the file) or generated (never look for it).",
-            _DATA,
-            ("auto", "published", "generated"),
-            checked=False,
-        ),
+        str, choice("auto or generated (never look for files).", _DATA, ("auto", "generated"), checked=False)
     ] = "auto",
     settings: Annotated[
         list[str] | None,
@@ -115,10 +109,7 @@ def reproduce(
         int, option("Runs at a time; 0 is one per core, on a GPU one.", _RUNS, min=0, show_default="0; on images 1")
     ] = 0,
     show: Annotated[
-        Path | None,
-        option(
-            "Run nothing: print the table of this results.json, or search.json with --search.", _OUTPUT, metavar="FILE"
-        ),
+        Path | None, option("Run nothing: print the tables of this results.json.", _OUTPUT, metavar="FILE")
     ] = None,
     as_markdown: Annotated[bool, option("Print the table in Markdown.", _OUTPUT, "--markdown", metavar="")] = False,
     list_methods: Annotated[  # noqa: ARG001  # its callback does the work
@@ -142,36 +133,32 @@ def reproduce(
     if flags.json and as_markdown:
         raise typer.BadParameter("--json and --markdown exclude each other.")
     style = "json" if flags.json else "markdown" if as_markdown else "terminal"
-    if search:
-        from toporo.paper.search import print_search, read_search, search_settings  # few commands need it
     if show is not None:
-        print_search(read_search(show, benchmark), style) if search else print_results(
-            Results.read(show, benchmark), style
-        )
+        print_results(Results.read(show, benchmark), style)
         return
     usual = benchmark if protocol == "fair" else f"{benchmark}-{protocol}"
     folder = out or Path("runs") / (f"{usual}-search" if search else usual)
     if search and settings:
         raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images.")
     vision = VisionChoices(**parse_settings(settings, VisionChoices)) if settings else None
-    asked: dict[str, Any] = {
-        "protocol": protocol, "seeds": seeds, "methods": methods.split(",") if methods is not None else None,
-        "data": data, "source": source, "variant": variant,
-    }  # fmt: skip
     kept = "what is done is kept, and the same command goes on from here"
     with interruptible(kept), RunProgress(benchmark, quiet=flags.silent) as progress:
-        asked |= {"progress": progress.report, "say": progress.say}
-        if search:
-            searched = search_settings(benchmark, folder, workers=jobs or None, **asked)
-        else:
-            workers = jobs or (1 if BENCHMARKS[benchmark].vision is not None else None)
-            results = run(benchmark, folder, workers=workers, vision=vision, **asked)
-    if search:
-        print_search(searched, style)
-        say(f"results: {folder / 'search.json'}", err=flags.json or as_markdown)
-        return
-    report = write_report(results, folder)
-    for name, why in results.about.get("skipped", {}).items():
-        say(f"toporo: not run: {name}. {why}", err=True)
+        results = run(
+            benchmark,
+            folder,
+            protocol=protocol,
+            seeds=seeds,
+            methods=None if methods is None else methods.split(","),
+            variant=variant,
+            search=search,
+            data=data,
+            source=source,
+            workers=jobs or (1 if BENCHMARKS[benchmark].networks else None),
+            progress=progress.report,
+            vision=vision,
+        )
+    written = [f"results: {folder / 'results.json'}"]
+    if not search:
+        written.append(f"report:  {write_report(results, folder)}")
     print_results(results, style)
-    say(f"results: {folder / 'results.json'}\nreport:  {report}", err=flags.json or as_markdown)
+    say("\n".join(written), err=flags.json or as_markdown)

@@ -176,10 +176,6 @@ class RunProgress:
     def __exit__(self, *exception: object) -> None:
         self._watch.__exit__(*exception)
 
-    def say(self, text: str) -> None:
-        """Show a remark."""
-        say(f"toporo: {text}", err=True)
-
     def report(self, done: int, total: int, run: Any) -> None:
         """Show how many runs are done and which one ended last; without a run, none has ended yet."""
         runs = self._runs

@@ -69,8 +69,8 @@ def parse_settings(given: Iterable[str], kind: type) -> dict[str, Any]:
     """Return the settings of ``NAME=VALUE``, with the types of a dataclass's fields.
 
     >>> from toporo.training import TrainingPlan
-    >>> parse_settings(["learning_rate=0.1", "average=swad"], TrainingPlan)
-    {'learning_rate': 0.1, 'average': 'swad'}
+    >>> parse_settings(["learning_rate=0.1", "average=3"], TrainingPlan)
+    {'learning_rate': 0.1, 'average': 3}
     """
     types, rules = get_type_hints(kind), {each.name: each.metadata for each in fields(kind)}
     settings = {}

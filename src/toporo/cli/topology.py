@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -20,17 +19,16 @@ from toporo.cli.running import register, working
 from toporo.cli.settings import setting, takes_settings
 from toporo.cli.terminal import say, say_data, say_more, tell
 from toporo.coordinates import read_coordinates
-from toporo.errors import DataError, SettingError, UnknownNameError, listed
+from toporo.errors import DataError, SettingError, UnknownNameError, listed, muted
 from toporo.files import write_text
-from toporo.groups import Groups
 from toporo.progress import make_console
 from toporo.tables.read import Points, read_points
 from toporo.tables.roles import Roles
 from toporo.text import many, number, printable
 from toporo.topology.cuts import CUTS
-from toporo.topology.diffusion import GroupDistances
-from toporo.topology.graph import GroupGraph, Origin
-from toporo.topology.learn import Learned, learn
+from toporo.topology.diffusion import GroupDistances, Settings, diffusion_emd
+from toporo.topology.graph import GroupGraph
+from toporo.topology.learn import learn_topology
 
 #: Edges shown; --verbose, --out and --json have all.
 SHOWN = 25
@@ -45,7 +43,6 @@ class TopologySettings:
     """Expert settings of ``toporo topology``."""
 
     scale: bool = setting(True, "centre every feature and divide it by its standard deviation, as columns have units")
-    nearest_groups: int | None = setting(None, "nearest groups to keep; the log of their number unless given", least=1)
     percentile: float = setting(80.0, "of all distances, for --cut percentile", above=0, most=100)
     resamples: int | None = setting(
         None, "how often to draw the points anew, to see which edges stay; 20, or 0 beyond 10 000 points", least=0
@@ -115,12 +112,17 @@ def topology(
         _say_columns(points)
         points = points.standardised() if scale else points
         test = _test_groups(points, roles.test_groups)
-        learned = _learn(points, test, scale, cut=cut, memory_limit=flags.memory_limit, **settings)
-        graph = learned.graph if places is None else places.place(learned.graph)
+        settings["memory_limit"] = flags.memory_limit
+        graph = learn_topology(points.features, points.ids, test_groups=test, cut=cut, **settings)
+        details = {**graph.origin.details, "features": list(points.names), "standardised": scale}
+        graph = graph.replace(origin=replace(graph.origin, details=details))
+        graph = graph if places is None else places.place(graph)
+        if "distances" in files:
+            emd = {name: value for name, value in settings.items() if name in Settings.__dataclass_fields__}
+            with muted():  # learning the graph has warned already
+                _write_distances(files["distances"], diffusion_emd(points.features, points.ids, **emd))
     if "graph" in files:
         graph.to_json(files["graph"])
-    if "distances" in files:
-        _write_distances(files["distances"], learned.distances)
     if "picture" in files:
         train = [name for name in graph.names if name not in test] if test else None
         with working("drawing the graph", "the picture was not written", quiet=flags.silent):
@@ -166,21 +168,6 @@ def _test_groups(points: Points, names: tuple[str, ...]) -> list[str]:
     if set(names) == set(known):
         raise DataError(f"every group is a test group ({listed(known)}): leave at least one to train on.")
     return list(names)
-
-
-def _learn(points: Points, test: list[str], scaled: bool, **settings: Any) -> Learned:
-    """The topology of a table, with the table's part in its making on record."""
-    if test:
-        apart = np.isin(points.ids.codes, points.ids.groups.encode(test))
-        labels = [Groups.of(points.ids.groups.decode(points.ids.codes[rows])) for rows in (~apart, apart)]
-        settings |= {"test_features": points.features[apart], "test_groups": labels[1]}
-        learned = learn(points.features[~apart], labels[0], **settings)
-    else:
-        learned = learn(points.features, points.ids, **settings)
-    graph = learned.graph
-    details = dict(graph.origin.details) | {"features": list(points.names), "standardised": scaled}
-    origin = Origin(graph.origin.kind, graph.origin.saw_test_inputs, details)
-    return replace(learned, graph=graph.replace(origin=origin))
 
 
 def _write_distances(path: Path, distances: GroupDistances) -> None:

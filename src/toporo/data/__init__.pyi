@@ -9,4 +9,3 @@ from .images import ImageStore as ImageStore
 from .images import TileStore as TileStore
 from .images import decode_all as decode_all
 from .images import find_images as find_images
-from .images import load_packed as load_packed

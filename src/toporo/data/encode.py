@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any
 
-import msgspec
 import numpy as np
 
-from toporo.data.frame import Column, Frame, Numbers, Texts
-from toporo.errors import DataError, SettingError, UnknownNameError, listed
-from toporo.schema import LARGEST, as_type
+from toporo.data.columns import LARGEST, Column, Texts, numbers_of
+from toporo.data.frame import Frame
+from toporo.errors import DataError, SettingError, listed
 from toporo.types import Array
 
-#: Numbers written at a time: a block of rows stays in the processor's cache while its columns are filled.
-BLOCK = 1 << 16
-#: Rows written at a time however many columns there are.
-FEWEST_ROWS = 512
-#: Levels without a column of their own that :class:`Differences` tells apart, for each column; the others are one.
-MOST_UNSEEN = 1000
+#: Text with more levels is left out as a likely identifier unless it is named; then so many levels are used.
+MOST_LEVELS = 50
 #: Text with more levels than this, and no level twice, is taken for an identifier.
 FEW_LEVELS = 10
-#: Begins messages about a stored encoder.
-STORED = "not a stored preprocessing (fit the model again, or copy its files anew)"
-#: A finite number that was stored.
-Stored = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 
 
 @dataclass(frozen=True)
@@ -44,11 +33,11 @@ class NumberRule:
     """
 
     name: str
-    kind: Annotated[str, msgspec.Meta(pattern="^(number|date)$")]
-    fill: Stored
+    kind: str
+    fill: float
     flag: bool
-    low: Stored
-    high: Stored
+    low: float
+    high: float
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -57,13 +46,19 @@ class NumberRule:
 
     def check(self) -> None:
         """Refuse values that no column can have."""
-        if not self.low <= self.fill <= self.high:
+        ordered = -LARGEST <= self.low <= self.fill <= self.high <= LARGEST
+        if not ordered or not self.labels or self.kind not in ("number", "date"):
             raise DataError(
-                f"{STORED}: the rule for column {self.name!r} fills {self.fill!r} in, outside its range from "
-                f"{self.low!r} to {self.high!r}."
+                f"the rule for column {self.name!r} ({self.kind}) fills {self.fill!r} in, outside its range from "
+                f"{self.low!r} to {self.high!r}, or has no output."
             )
-        if self.low == self.high and not self.flag:
-            raise DataError(f"{STORED}: the rule for column {self.name!r} has a range of a single value, {self.low!r}.")
+
+    def write(self, values: Array, out: Array) -> None:
+        """Fill the outputs of all rows."""
+        if self.low < self.high:
+            out[:, 0] = np.where(np.isnan(values), self.fill, values)
+        if self.flag:
+            out[:, -1] = np.isnan(values)
 
 
 @dataclass(frozen=True)
@@ -79,10 +74,9 @@ class CategoryRule:
     """
 
     name: str
-    levels: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    levels: tuple[str, ...]
     other: bool
     missing: bool
-    kind: str = "text"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -92,51 +86,49 @@ class CategoryRule:
 
     def check(self) -> None:
         """Refuse values that no column can have."""
-        if list(self.levels) != sorted(set(self.levels)):
-            raise DataError(f"{STORED}: the rule for column {self.name!r} has no ascending list of levels.")
+        if not self.levels or list(self.levels) != sorted(set(self.levels)):
+            raise DataError(f"the rule for column {self.name!r} has no ascending list of levels.")
+
+    def write(self, column: Texts, out: Array) -> None:
+        """Fill the outputs of all rows, which are zeros."""
+        place_of = {level: place for place, level in enumerate(self.levels)}
+        rest = len(self.levels) if self.other else -1
+        absent = len(self.levels) + self.other if self.missing else rest
+        # The last entry is for code -1, which is a missing value.
+        places = np.asarray([*(place_of.get(level, rest) for level in column.levels), absent])[column.codes]
+        ones = np.flatnonzero(places >= 0)
+        out[ones, places[ones]] = 1.0
 
 
 Rule = NumberRule | CategoryRule
 
 
-@dataclass(frozen=True)
-class Differences:
-    """Differences between a table and the training data; those of its portions add up.
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Encoded rows, and how they differ from the training data.
 
     Attributes
     ----------
+    matrix : (rows, outputs), finite, each row in one piece.
     unseen : by column, how many rows have which level that has no output of its own: it was not in training, or,
         where there is an output for other levels, was too rare there.
     filled : by column, how many values are missing.
     outside : by column, how many numbers are outside the training range, where a model extrapolates.
     """
 
-    unseen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    filled: Mapping[str, int] = field(default_factory=dict)
-    outside: Mapping[str, int] = field(default_factory=dict)
-
-    def __add__(self, other: Differences) -> Differences:
-        unseen = {name: dict(levels) for name, levels in self.unseen.items()}
-        for name, levels in other.unseen.items():
-            met = unseen.setdefault(name, {})
-            for level, count in levels.items():
-                key = level if level in met or len(met) < MOST_UNSEEN else "…"
-                met[key] = met.get(key, 0) + count
-        return Differences(unseen, _added(self.filled, other.filled), _added(self.outside, other.outside))
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """Encoded rows.
-
-    Attributes
-    ----------
-    matrix : (rows, outputs), finite, each row in one piece.
-    differences : between the table and the training data.
-    """
-
     matrix: Array
-    differences: Differences
+    unseen: Mapping[str, Mapping[str, int]]
+    filled: Mapping[str, int]
+    outside: Mapping[str, int]
+
+    def remarks(self) -> Iterator[str]:
+        """Describe the counts, the largest first, in a line per kind of difference and column of text."""
+        if self.filled:
+            yield f"missing values filled in: {_listed(self.filled)}"
+        if self.outside:
+            yield f"outside the range seen in training: {_listed(self.outside)}"
+        for name, levels in self.unseen.items():
+            yield f"levels of {name!r} without an input of their own: {_listed(levels)}"
 
 
 @dataclass(frozen=True)
@@ -178,37 +170,38 @@ class Encoder:
         features: Sequence[str] | None = None,
         exclude: Iterable[str] = (),
         categorical: Iterable[str] = (),
-        most_levels: int = 50,
     ) -> Encoder:
         """Find the rules for a training table.
 
         Parameters
         ----------
-        features : the columns to use, in this order; unless given, all that are of use.
+        frame : the table.
+        features : the columns to use, in this order; unless given, all that are of use. Text with many levels is left
+            out as a likely identifier, unless it is named here or in ``categorical``: then the commonest levels are
+            used (of equally common ones the first in the alphabet), and an output for all others.
         exclude : columns not to use.
         categorical : columns of numbers or dates whose values are names of things.
-        most_levels : text with more levels is left out as a likely identifier, unless it is named in ``features``
-            or ``categorical``: then the commonest so many are used (of equally common ones the first in the
-            alphabet), and an output for all others.
         """
-        named, without, names_of_things = _asked(frame, features, exclude, categorical, most_levels)
-        if not len(frame):
-            raise DataError(f"{frame.where} has no rows: expected some to learn the preprocessing from.")
-        candidates = [name for name in frame.names if name not in without] if named is None else named
+        used, without = list(frame.names if features is None else features), set(exclude)
+        required = {*(features or ()), *categorical}
+        for name in required:
+            frame[name]  # refuses a name that is not there
+        if beside := sorted(required.difference(used)):
+            raise SettingError(
+                f"column(s) named as categorical but not among the features: {listed(beside)}. Add them."
+            )
+        reasons = dict(frame.unusable)
+        reasons |= {name: "not among the features named" for name in frame.names if name not in used}
+        reasons |= {name: "excluded" for name in (*frame.names, *frame.unusable) if name in without}
         rules: dict[str, Rule] = {}
-        reasons: dict[str, str] = dict(frame.unusable)
-        for name in candidates:
-            as_text = name in names_of_things
-            required = as_text or named is not None
-            column = frame.text(name) if as_text else frame[name]
-            rule = _find_rule(name, column, most_levels, required)
+        for name in used:
+            if name in reasons:
+                continue
+            rule = _find_rule(name, frame.text(name) if name in categorical else frame[name], name in required)
             if isinstance(rule, str):
                 reasons[name] = rule
             else:
                 rules[name] = rule
-        for name in frame.names:
-            if name not in rules:
-                reasons.setdefault(name, "excluded" if name in without else "not among the features named")
         left_out = {name: reasons[name] for name in (*frame.names, *frame.unusable) if name in reasons}
         if not rules:
             why = ", ".join(f"{name!r} ({reason})" for name, reason in left_out.items() if name not in without)
@@ -217,6 +210,11 @@ class Encoder:
                 "least one column of numbers, dates or text that varies."
             )
         return cls(tuple(rules.values()), left_out)
+
+    def check(self) -> None:
+        """Refuse rules that are not one for each of some columns."""
+        if not self.rules or len({*self.columns, *self.left_out}) < len(self.rules) + len(self.left_out):
+            raise DataError("its encoder has no rules, or deals with a column twice.")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -230,21 +228,15 @@ class Encoder:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The outputs, each with a name of its own.
-
-        A name that two would have stays with the column that is called so, else with the first in the alphabet;
-        the others get ``(2)``, ``(3)``, … after it.
-        """
-        labels = [(label, rule.name, place) for rule in self.rules for place, label in enumerate(rule.labels)]
-        wanted, given = {label for label, *_ in labels}, dict[str, tuple[str, int]]()
-        for label, column, place in sorted(labels, key=lambda entry: (entry[0], entry[0] != entry[1], *entry[1:])):
+        """The outputs, each with a name of its own: where several would have the same, ``(2)``, ``(3)``, … follow."""
+        names: dict[str, None] = {}
+        for label in (label for rule in self.rules for label in rule.labels):
             name, count = label, 1
-            while name in given or (count > 1 and name in wanted):
+            while name in names:
                 count += 1
                 name = f"{label} ({count})"
-            given[name] = column, place
-        name_of = {output: name for name, output in given.items()}
-        return tuple(name_of[column, place] for _, column, place in labels)
+            names[name] = None
+        return tuple(names)
 
     def transform(self, frame: Frame) -> Encoded:
         """Apply the rules to a table, which may have further columns."""
@@ -256,112 +248,40 @@ class Encoder:
                 f"{f' ({why})' if why else ''}. Found: {listed(frame.names, 20)}. Add them, "
                 "under the same names."
             )
-        matrix = np.empty((len(frame), len(self.names)))
-        writers: list[_NumberWriter | _CategoryWriter] = []
+        matrix = np.zeros((len(frame), len(self.names)))
+        filled, outside, unseen = dict[str, int](), dict[str, int](), dict[str, dict[str, int]]()
         at = 0
         for rule in self.rules:
-            writers.append(
-                _NumberWriter(rule, frame, at) if isinstance(rule, NumberRule) else _category(rule, frame, at)
-            )
-            at += len(rule.labels)
-        step = max(FEWEST_ROWS, BLOCK // at)
-        for start in range(0, len(frame), step):
-            rows = slice(start, start + step)
-            for writer in writers:
-                writer.write(matrix[rows], rows)
-        differences = Differences(
-            unseen={w.rule.name: w.unseen for w in writers if isinstance(w, _CategoryWriter) and w.unseen},
-            filled={w.rule.name: w.filled for w in writers if w.filled},
-            outside={w.rule.name: w.outside for w in writers if isinstance(w, _NumberWriter) and w.outside},
-        )
-        return Encoded(matrix, differences)
-
-    def remarks(self, differences: Differences) -> tuple[str, ...]:
-        """Describe the counts, one line per column and kind of difference, in the order of the columns."""
-        lines = []
-        for rule in self.rules:
-            missing, beyond = differences.filled.get(rule.name), differences.outside.get(rule.name)
-            levels = differences.unseen.get(rule.name)
+            out = matrix[:, at : (at := at + len(rule.labels))]
+            if isinstance(rule, NumberRule):
+                values = _numbers(rule, frame)
+                rule.write(values, out)
+                missing = np.count_nonzero(np.isnan(values))
+                if beyond := np.count_nonzero((values < rule.low) | (values > rule.high)):
+                    outside[rule.name] = int(beyond)
+            else:
+                column, levels = frame.text(rule.name), set(rule.levels)
+                rule.write(column, out)
+                missing = np.count_nonzero(column.missing)
+                if new := {level: n for level, n in level_counts(column).items() if level not in levels}:
+                    unseen[rule.name] = new
             if missing:
-                lines.append(f"{rule.name!r}: {missing} missing value(s), {_treatment(rule)}")
-            if levels and isinstance(rule, CategoryRule):
-                common = sorted(levels, key=lambda level: (level == "…", -levels[level], level))
-                shown = ", ".join(f"{level!r} {levels[level]}" for level in common[:5])
-                what = "treated as 'other'" if rule.other else "unknown from training"
-                more = f", … ({len(levels)} levels)" if len(levels) > 5 else ""
-                lines.append(f"{rule.name!r}: {sum(levels.values())} row(s) with a level {what}: {shown}{more}")
-            if beyond and isinstance(rule, NumberRule):
-                low, high = (_shown(value, rule.kind) for value in (rule.low, rule.high))
-                lines.append(f"{rule.name!r}: {beyond} value(s) outside the training range, {low} to {high}")
-        return tuple(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rules as plain JSON can hold them."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, content: object) -> Encoder:
-        """Restore what :meth:`to_dict` returned; refuse anything else."""
-        stored = as_type(content, _StoredEncoder, STORED)
-        rules: list[Rule] = []
-        for entry in stored.rules:
-            kind: type[Rule] = CategoryRule if entry.get("kind") == "text" else NumberRule
-            rules.append(as_type(entry, kind, STORED))
-            rules[-1].check()
-        names = [rule.name for rule in rules]
-        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1 or name in stored.left_out]
-        if twice:
-            raise DataError(f"{STORED}: column(s) dealt with twice: {listed(twice)}.")
-        return cls(tuple(rules), stored.left_out)
+                filled[rule.name] = int(missing)
+        return Encoded(matrix, unseen, filled, outside)
 
 
-class _StoredEncoder(msgspec.Struct):
-    rules: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
-    left_out: dict[str, str]
+# ---------------------------------------------------------------- rules of columns
 
 
-# ---------------------------------------------------------------- finding the rules
-
-
-def _asked(
-    frame: Frame, features: Sequence[str] | None, exclude: Iterable[str], categorical: Iterable[str], most_levels: int
-) -> tuple[list[str] | None, set[str], set[str]]:
-    """Return the columns to use, not to use, and to use as categories; refuse contradictions."""
-    for what, names in (("features", features), ("exclude", exclude), ("categorical", categorical)):
-        if isinstance(names, str):
-            raise SettingError(f"{what} is the text {names!r}: expected a list of columns, such as [{names!r}].")
-    if isinstance(most_levels, bool) or not isinstance(most_levels, int) or most_levels < 1:
-        raise SettingError(f"most_levels is {most_levels!r}: expected a whole number of at least 1.")
-    named = None if features is None else list(features)
-    without, things = list(exclude), list(categorical)
-    for name in (*(named or ()), *without, *things):
-        if name in frame.unusable and name not in without:
-            raise DataError(f"{frame.where}: column {name!r} cannot be used: {frame.unusable[name]}. Leave it out.")
-        if name not in frame.columns and name not in frame.unusable:
-            raise UnknownNameError("column", name, frame.names)
-    twice = [name for name in dict.fromkeys(named or ()) if (named or []).count(name) > 1]
-    if twice:
-        raise SettingError(f"column(s) named as features more than once: {listed(twice)}. Name each once.")
-    both = [name for name in dict.fromkeys((*(named or ()), *things)) if name in without]
-    if both:
-        raise SettingError(f"column(s) both named for use and excluded: {listed(both)}. Choose one.")
-    beside = [name for name in dict.fromkeys(things) if named is not None and name not in named]
-    if beside:
-        raise SettingError(f"column(s) named as categorical but not among the features: {listed(beside)}. Add them.")
-    return named, set(without), set(things)
-
-
-def _find_rule(name: str, column: Column, most_levels: int, required: bool) -> Rule | str:
+def _find_rule(name: str, column: Column, required: bool) -> Rule | str:
     """Return the rule for a column, or the reason why it has none."""
     lacking = bool(column.missing.any())
-    if isinstance(column, Numbers):
-        known = column.values[~column.missing] if lacking else column.values
-        if not len(known):
-            return "empty"
-        return number_rule(name, column.kind, float(known.min()), float(known.max()), lacking, median_of(known))
-    counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.levels))
-    count_of = {level: int(count) for level, count in zip(column.levels, counts, strict=True) if count}
-    return category_rule(name, count_of, lacking, most_levels, required)
+    if isinstance(column, Texts):
+        return category_rule(name, level_counts(column), lacking, required)
+    known = column.values[~column.missing] if lacking else column.values
+    if not len(known):
+        return "empty"
+    return number_rule(name, column.kind, float(known.min()), float(known.max()), lacking, float(np.median(known)))
 
 
 def number_rule(name: str, kind: str, low: float, high: float, lacking: bool, median: float) -> NumberRule | str:
@@ -374,141 +294,54 @@ def number_rule(name: str, kind: str, low: float, high: float, lacking: bool, me
     lacking : whether a value is missing.
     median : of those that are not.
     """
-    low, high = low + 0.0, high + 0.0  # no negative zero
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise DataError(f"column {name!r} holds infinite values. Correct them, or leave the column out.")
+    low, high, median = low + 0.0, high + 0.0, median + 0.0  # no negative zero
     return "constant" if low == high and not lacking else NumberRule(name, kind, median, lacking, low, high)
 
 
-def category_rule(
-    name: str, count_of: Mapping[str, int], lacking: bool, most_levels: int, required: bool
-) -> CategoryRule | str:
+def category_rule(name: str, count_of: Mapping[str, int], lacking: bool, required: bool) -> CategoryRule | str:
     """Return the rule for a column of text, or the reason why it has none.
 
     Parameters
     ----------
     name, count_of : the column, and how many rows have which level.
     lacking : whether a value is missing.
-    most_levels, required : see :meth:`Encoder.fit`; whether the column was named.
+    required : whether the column was named.
     """
     if not count_of:
         return "empty"
     if len(count_of) == 1 and not lacking:
         return "constant"
-    if not required and len(count_of) > most_levels:
-        return (
-            f"text with {len(count_of)} levels, more than {most_levels}: an identifier? Name it as a feature to use it"
-        )
+    identifier = "an identifier? Name it as a feature to use it"
+    if not required and len(count_of) > MOST_LEVELS:
+        return f"text with {len(count_of)} levels, more than {MOST_LEVELS}: {identifier}"
     if not required and len(count_of) > FEW_LEVELS and max(count_of.values()) == 1:
-        return "text that differs in every row: an identifier? Name it as a feature to use it"
-    kept = sorted(count_of, key=lambda level: (-count_of[level], level))[:most_levels]
+        return f"text that differs in every row: {identifier}"
+    kept = sorted(count_of, key=lambda level: (-count_of[level], level))[:MOST_LEVELS]
     return CategoryRule(name, tuple(sorted(kept)), other=len(kept) < len(count_of), missing=lacking)
 
 
-def median_of(values: Array) -> float:
-    """Return the middle value, or half way between the two in the middle."""
-    upper = len(values) // 2
-    lower = (len(values) - 1) // 2
-    ordered = np.partition(values, (lower, upper))
-    a, b = float(ordered[lower]), float(ordered[upper])
-    middle = (a + b) / 2
-    return (middle if math.isfinite(middle) else a / 2 + b / 2) + 0.0
-
-
-# ---------------------------------------------------------------- applying them
-
-
-class _NumberWriter:
-    """Fills the outputs of a column of numbers, a block of rows at a time."""
-
-    def __init__(self, rule: NumberRule, frame: Frame, at: int) -> None:
-        self.rule, self.frame, self.filled, self.outside = rule, frame, 0, 0
-        self.values = _numbers(rule, frame)
-        varies = rule.low < rule.high
-        self.value_at = at if varies else None
-        self.flag_at = at + varies if rule.flag else None
-
-    def write(self, block: Array, rows: slice) -> None:
-        rule, values = self.rule, self.values[rows]
-        missing = np.isnan(values)
-        lacking = int(np.count_nonzero(missing))
-        self.filled += lacking
-        beyond = int(np.count_nonzero(values < rule.low) + np.count_nonzero(values > rule.high))
-        self.outside += beyond
-        if beyond and np.isinf(values).any():
-            row = self.frame.first + rows.start + int(np.isinf(values).argmax())
-            raise DataError(
-                f"{self.frame.where}, row {row}: column {rule.name!r} holds an infinite value. Correct it, or leave it "
-                "empty to have it filled in."
-            )
-        if self.value_at is not None:
-            block[:, self.value_at] = values
-            if lacking:
-                block[missing, self.value_at] = rule.fill
-        if self.flag_at is not None:
-            block[:, self.flag_at] = missing
-
-
-class _CategoryWriter:
-    """Fills the outputs of a column of text, a block of rows at a time."""
-
-    def __init__(self, rule: CategoryRule, column: Texts, at: int) -> None:
-        self.rule, self.codes, self.span = rule, column.codes, slice(at, at + len(rule.labels))
-        place_of = {level: place for place, level in enumerate(rule.levels)}
-        rest = len(rule.levels) if rule.other else -1
-        absent = len(rule.levels) + rule.other if rule.missing else rest
-        # The last entry is for code -1, which is a missing value.
-        self.place = np.asarray([*(place_of.get(level, rest) for level in column.levels), absent])
-        counts = np.bincount(np.where(column.codes < 0, len(column.levels), column.codes), minlength=len(self.place))
-        self.filled = int(counts[-1])
-        self.unseen = {
-            level: int(count)
-            for level, count in zip(column.levels, counts[:-1], strict=True)
-            if count and level not in place_of
-        }
-
-    def write(self, block: Array, rows: slice) -> None:
-        places = self.place[self.codes[rows]]
-        ones = np.flatnonzero(places >= 0)
-        outputs = block[:, self.span]
-        outputs[:] = 0.0
-        outputs[ones, places[ones]] = 1.0
-
-
-def _category(rule: CategoryRule, frame: Frame, at: int) -> _CategoryWriter:
-    return _CategoryWriter(rule, frame.text(rule.name), at)
+def level_counts(column: Texts) -> dict[str, int]:
+    """Return how many rows have which level."""
+    counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.levels))
+    return {level: int(count) for level, count in zip(column.levels, counts, strict=True) if count}
 
 
 def _numbers(rule: NumberRule, frame: Frame) -> Array:
-    """Return the numbers of a column; refuse one of another kind than in training, unless it is empty."""
+    """Return the numbers of a column, parsed if it is text; refuse one of another kind than in training."""
+    import pyarrow as pa
+
     column = frame[rule.name]
-    if column.missing.all():
-        return np.full(len(column), np.nan)
-    if isinstance(column, Numbers) and column.kind == rule.kind:
-        return column.values
-    row = int((~column.missing).argmax())
-    kind = "text" if isinstance(column, Texts) else f"{column.kind}s"
-    cell = frame.text(rule.name)
-    raise DataError(
-        f"{frame.where}: column {rule.name!r} holds {kind} (row {frame.first + row}: "
-        f"{cell.levels[cell.codes[row]]!r}), but held {rule.kind}s in training. Correct its cells, or train with it as "
-        "it is now."
-    )
+    if isinstance(column, Texts):
+        cells = pa.array(column.tolist(), pa.string())
+        column = numbers_of(cells, rule.kind, rule.name, frame.where, frame.first)
+    if column.kind != rule.kind and not column.missing.all():
+        raise DataError(
+            f"{frame.where}: column {rule.name!r} holds {column.kind}s, but held {rule.kind}s in training. Correct its "
+            "cells, or train with it as it is now."
+        )
+    return column.values
 
 
-def _added(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
-    return {name: a.get(name, 0) + b.get(name, 0) for name in (*a, *b)}
-
-
-def _treatment(rule: Rule) -> str:
-    if isinstance(rule, NumberRule):
-        return f"filled with the median, {_shown(rule.fill, rule.kind)}"
-    if rule.missing:
-        return "as some were in training"
-    return "treated as 'other'" if rule.other else "though none was in training"
-
-
-def _shown(value: float, kind: str) -> str:
-    if kind == "date" and abs(value) < 3e6:
-        return str(np.datetime64(math.floor(value), "D"))
-    return f"{value:g}"
+def _listed(counts: Mapping[str, int]) -> str:
+    largest = sorted(counts, key=lambda name: (-counts[name], name))[:8]
+    return ", ".join(f"{name!r} {counts[name]}" for name in largest) + ", …" * (len(counts) > 8)

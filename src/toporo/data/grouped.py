@@ -34,7 +34,7 @@ class Split:
 class GroupedData:
     """Inputs, targets and the group of every row.
 
-    Build it with :meth:`from_arrays` or :meth:`from_frame`, which check what they are given.
+    Build it with :meth:`from_arrays`, which checks what it is given.
 
     Attributes
     ----------
@@ -53,16 +53,13 @@ class GroupedData:
     groups: Groups
 
     @classmethod
-    def from_arrays(
-        cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds, *, expect: Iterable[Name] = ()
-    ) -> GroupedData:
+    def from_arrays(cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds) -> GroupedData:
         """From arrays with one row per sample.
 
         Parameters
         ----------
         x, y : inputs and targets: numbers, in arrays or tensors.
         groups : the group of every row.
-        expect : groups that must be there: one without rows is an error, and so is a row of no group.
         """
         inputs, targets = _numbers(x, "x"), _numbers(y, "y")
         ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
@@ -74,35 +71,9 @@ class GroupedData:
         ids.require_in_range()
         counts = np.bincount(codes, minlength=len(ids.groups))
         empty = [name for name, count in zip(ids.groups, counts, strict=True) if not count]
-        empty += [name for name in expect if name not in ids.groups]
         if empty:
             raise DataError(f"empty group(s), without a single row: {listed(empty)}. Drop them or give them rows.")
         return cls(inputs, targets, codes.astype(np.int64), ids.groups)
-
-    @classmethod
-    def from_frame(cls, frame: Any, *, target: str, group: str, features: Iterable[str] | None = None) -> GroupedData:
-        """From a pandas data frame of numeric columns.
-
-        Parameters
-        ----------
-        frame : the data frame.
-        target, group : columns.
-        features : columns to use; unless given, all but the target and the group.
-        """
-        columns = list(frame.columns)
-        chosen = [c for c in columns if c not in (target, group)] if features is None else list(features)
-        missing = [c for c in (target, group, *chosen) if c not in columns]
-        if missing:
-            raise DataError(f"no column(s) {listed(missing)} in the frame. It has: {listed(columns, 20)}.")
-        if not chosen:
-            raise DataError("the frame has no feature columns beside the target and the group.")
-        text = [c for c in (*chosen, target) if frame[c].dtype.kind not in "fiub"]
-        if text:
-            raise DataError(
-                f"column(s) {listed(text)} do not hold numbers. Encode text and categories first, or leave them out."
-            )
-        inputs = np.stack([frame[c].to_numpy(dtype=np.float64, na_value=np.nan) for c in chosen], axis=1)
-        return cls.from_arrays(inputs, frame[target].to_numpy(), frame[group].tolist())
 
     def __len__(self) -> int:
         return len(self.codes)

@@ -1,4 +1,4 @@
-"""What an examination finds: plain records that say everything by name and turn into JSON."""
+"""Results of an examination: records with named fields that turn into JSON, and their wording."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ import numpy as np
 from toporo.text import hops_text, number
 from toporo.types import Array
 
-#: Letters in three lines of names.
-ROOM = 240
 #: From what makes training pointless or its result misleading, to what is good to know.
 SEVERITIES = ("serious", "risky", "note")
 
@@ -50,8 +47,8 @@ class Finding:
 serious, risky, note = (partial(Finding, severity) for severity in SEVERITIES)
 
 
-def ranked(findings: list[Finding]) -> tuple[Finding, ...]:
-    """By severity, then by weight; equals stay in a fixed order."""
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort findings by severity, then by weight; equals stay in a fixed order."""
     return tuple(sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), -f.weight, f.code, f.subjects)))
 
 
@@ -74,7 +71,7 @@ class GroupSummary:
 
     name: str
     role: str
-    rows: int
+    rows: int = 0
     missing: float = 0.0
     target: float | None = None
     nearest: str | None = None
@@ -86,7 +83,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """How far apart groups are: diffusion EMD on a sample of the rows.
+    """Distances between groups: diffusion EMD on a sample of the rows.
 
     Attributes
     ----------
@@ -114,37 +111,19 @@ class Distances:
     stability: float
     points: int
 
-    def between(self, a: str, b: str) -> tuple[float, float]:
-        """The distance between two groups, and what chance gives for groups of their sizes."""
-        i, j = self.names.index(a), self.names.index(b)
-        return float(self.matrix[i, j]), float(self.by_chance[i, j])
-
-    def nearest(self, name: str, among: tuple[str, ...] | None = None) -> tuple[str, float] | None:
-        """The group nearest to ``name`` (among these), and how far it is."""
+    def nearest(self, name: str, among: Collection[str]) -> tuple[str, float] | None:
+        """Return the group of these that is nearest to ``name``, and how far it is."""
         if name not in self.names:
             return None
         row = self.matrix[self.names.index(name)]
-        others = [i for i, o in enumerate(self.names) if o != name and (among is None or o in among)]
+        others = [i for i, other in enumerate(self.names) if other != name and other in among]
         best = min(others, key=lambda i: (row[i], i), default=None)
         return None if best is None else (self.names[best], float(row[best]))
 
 
-def seriated(matrix: Array, names: Sequence[str]) -> tuple[str, ...]:
-    """Names with near ones side by side: the leaves of average linkage, turned so that neighbours are nearest."""
-    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
-    from scipy.spatial.distance import squareform
-
-    if len(names) < 3:
-        return tuple(names)
-    condensed = squareform(matrix, checks=False)
-    leaves = leaves_list(optimal_leaf_ordering(linkage(condensed, "average"), condensed))
-    order = [names[leaf] for leaf in leaves]
-    return tuple(order if order[0] <= order[-1] else order[::-1])
-
-
 @dataclass(frozen=True, eq=False)
 class Separability:
-    """How well a cross-validated classifier tells from its features which group a row is of.
+    """Accuracy of a cross-validated classifier that tells from its features which group a row is of.
 
     Attributes
     ----------
@@ -174,18 +153,6 @@ class Separability:
         """The accuracy on a scale from 0 (guessing) to 1 (every row recognised)."""
         return (self.accuracy - self.chance) / (1.0 - self.chance)
 
-    @property
-    def recognised(self) -> dict[str, float]:
-        """By group, the share of its rows that are recognised."""
-        return {name: float(self.confusion[i, i]) for i, name in enumerate(self.names)}
-
-    def confused(self, limit: int = 5) -> tuple[tuple[str, str, float], ...]:
-        """Pairs (group, taken for, share of the group's rows), most confused first."""
-        off = self.confusion - np.diag(np.diag(self.confusion))
-        order = np.argsort(-off, axis=None, kind="stable")[:limit]
-        pairs = [np.unravel_index(place, off.shape) for place in order]
-        return tuple((self.names[i], self.names[j], float(off[i, j])) for i, j in pairs if off[i, j] > 0)
-
 
 @dataclass(frozen=True)
 class Losses:
@@ -214,14 +181,8 @@ class Losses:
 
     @property
     def gap(self) -> float:
-        """How much larger the loss is where nothing was seen."""
+        """The difference between the losses unseen and seen."""
         return self.unseen - self.seen
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """Of the difference, what is due to inputs and to the relation: between 0 and 1, and 1 in all."""
-        relation = min(1.0, max(0.0, self.relation / self.gap)) if self.gap > 0 else 0.0
-        return 1.0 - relation, relation
 
 
 @dataclass(frozen=True)
@@ -243,7 +204,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class GraphEvidence:
-    """Whether what trees leave of groups they have not seen is alike in neighbours.
+    """Likeness of neighbours in the residuals of trees in groups they have not seen.
 
     Attributes
     ----------
@@ -262,7 +223,7 @@ class GraphEvidence:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What is wrong or risky about a table before training.
+    """Everything found by an examination.
 
     Attributes
     ----------
@@ -280,24 +241,15 @@ class Diagnosis:
     facts: Mapping[str, Any]
 
     def count(self, severity: str) -> int:
-        """How many findings of this severity there are."""
+        """Return how many findings of this severity there are."""
         return sum(finding.severity == severity for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON; what is not a finite number is None."""
-        separability: dict[str, Any] | None = None
+        """Return plain values for JSON; what is not a finite number is None."""
+        content = asdict(self)
         if self.separability is not None:
-            separability = asdict(self.separability) | {"skill": self.separability.skill}
-            separability["confused"] = self.separability.confused()
-        content = {
-            "findings": [asdict(finding) for finding in self.findings],
-            "groups": [asdict(group) for group in self.groups],
-            "distances": None if self.distances is None else asdict(self.distances),
-            "separability": separability,
-            "facts": dict(self.facts),
-        }
-        plain = _plain(content)
-        return plain if isinstance(plain, dict) else {}
+            content["separability"]["skill"] = self.separability.skill
+        return {name: _plain(part) for name, part in content.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -307,51 +259,46 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # ---------------------------------------------------------------- in words
 
 
 def percent(share: float) -> str:
-    """A share as a percentage; neither what is above nothing reads 0, nor what is below all 100."""
-    if 0 < share < 0.001:
-        return "less than 0.1 %"
-    if 0.999 < share < 1:
-        return "more than 99.9 %"
-    whole, fine = f"{100 * share:.0f}", f"{100 * share:.1f}"
-    exact = share in (0, 1) or (0.1 <= share < 0.995) or fine.endswith(".0")
-    return f"{whole if exact else fine} %"
+    """Return a share as a percentage with two digits.
+
+    >>> percent(0.953), percent(0.0208)
+    ('95 %', '2.1 %')
+    """
+    return f"{number(100 * share, digits=2)} %"
 
 
 def some(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:
-    """The first few of some texts, three lines of a terminal at most, and how many there are in all."""
+    """Return the first few of some texts, and how many there are in all.
+
+    >>> some("abc", 2)
+    'a, b, … (3 in all)'
+    """
     every = list(texts)
-    shown = between.join(every[: _fitting(every, limit, between)])
-    shown = shown if len(shown) <= ROOM else shown[: ROOM - 1] + "…"
-    return shown if len(every) <= _fitting(every, limit, between) else f"{shown}{between}… ({len(every)} in all)"
+    shown = between.join(every[:limit])
+    return shown if len(every) <= limit else f"{shown}{between}… ({len(every)} in all)"
 
 
-def listed(items: Iterable[object], limit: int = 8) -> str:
-    """Items as messages have them, ``'a', 'b', … (12 in all)``, in three lines at most."""
-    return some(map(repr, items), limit)
+def flag(option: str, names: Iterable[str], limit: int | None = None) -> str:
+    """Return an option with names between commas, ready for a shell; beyond a limit, names are left to the reader.
 
-
-def _fitting(texts: Sequence[str], limit: int, between: str) -> int:
-    """How many of the first texts have room; one always has."""
-    ends = accumulate(len(text) + len(between) for text in texts[:limit])
-    return max(1, sum(end <= ROOM for end in ends))
-
-
-def it(names: Collection[str]) -> str:
-    """The pronoun for these."""
-    return "it" if len(names) == 1 else "them"
+    >>> flag("--exclude", ["a b", "c", "d"], 2)
+    "--exclude 'a b,c',… (3 in all)"
+    """
+    every = list(names)
+    plain = [name if not re.search(r'[,"]|^\s|\s$', name) else '"' + name.replace('"', '""') + '"' for name in every]
+    text = f"{option} {shlex.quote(','.join(plain[:limit]))}"
+    return text if limit is None or len(every) <= limit else f"{text},… ({len(every)} in all)"
 
 
 def first_step(numbers: Sequence[int]) -> str:
-    """What stands before the next command: the findings to put right first, by number."""
+    """Return the words before the next command: the findings to put right first, by number."""
     if not numbers:
         return "Next:"
     shown = " and ".join([*([", ".join(map(str, numbers[:-1]))] if numbers[1:] else []), str(numbers[-1])])
@@ -359,7 +306,7 @@ def first_step(numbers: Sequence[int]) -> str:
 
 
 def shifts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
-    """What was measured of held-out regions, of later rows and of the graph: a phrase each, by what it is about."""
+    """Return a phrase each on held-out regions, later rows and the graph, by what it is about."""
     words = {}
     for key, name, usual, other, what in (
         ("losses", "Held-out regions", "seen", "unseen", "in groups they know"),
@@ -367,51 +314,27 @@ def shifts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
     ):
         if (part := facts.get(key)) is not None:
             words[name] = f"trees have {part[other] / max(part[usual], 1e-12):.2g} times their squared error {what}"
-    if (told := facts.get("graph_evidence")) is not None:
+    if (evidence := facts.get("graph_evidence")) is not None:
         words["Likeness of neighbours"] = (
-            f"evidence {percent(told['gate'])}; {told['as_well']} of {told['shuffles']} shuffled graphs explain as much"
+            f"evidence {percent(evidence['gate'])}; {evidence['as_well']} of {evidence['shuffles']} shuffled graphs "
+            "explain as much"
         )
     return words
 
 
-def comma_names(names: Iterable[str]) -> str:
-    """Names as options take them: between commas, those with a comma or a quote in double quotes."""
-
-    def quoted(name: str) -> str:
-        plain = "," not in name and '"' not in name and name == name.strip()
-        return name if plain else '"' + name.replace('"', '""') + '"'
-
-    return ",".join(quoted(name) for name in names)
-
-
-def flag(option: str, names: Iterable[str], limit: int | None = None) -> str:
-    """An option with names, ready for a shell; beyond a limit or three lines, names are left to the reader."""
-    every = list(names)
-    room = len(every) if limit is None else _fitting(every, limit, ",")
-    if len(every) > room:
-        return f"{option} {shlex.quote(comma_names(every[:room]))},… ({len(every)} in all)"
-    return f"{option} {shlex.quote(comma_names(every))}"
-
-
 def spelling(name: str) -> str:
-    """A name without what people write in several ways: case, blanks, dashes, leading zeros, width of letters."""
+    """Return a name without what people write in several ways: case, blanks, dashes, leading zeros, width of letters.
+
+    >>> spelling("New-York "), spelling("01")
+    ('newyork', '1')
+    """
     plain = re.sub(r"[\s_\-–—./]+", "", unicodedata.normalize("NFKC", name).casefold())
-    if re.fullmatch(r"\d+0", plain) and re.search(r"\.0$", name.strip()):
-        plain = plain[:-1]  # 3.0 is 3
     return plain.lstrip("0") or plain
-
-
-def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Sets of names that differ only in spelling."""
-    sets: dict[str, list[str]] = {}
-    for name in sorted(set(names)):
-        sets.setdefault(spelling(name), []).append(name)
-    return [tuple(alike) for alike in sets.values() if len(alike) > 1]
 
 
 @dataclass(frozen=True)
 class GroupCells:
-    """Titles, rows of cells, and which columns are numbers."""
+    """Titles, rows of cells, which columns are numbers, and how many groups are left out."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -420,7 +343,7 @@ class GroupCells:
 
 
 def group_table(diagnosis: Diagnosis, limit: int | None = None) -> GroupCells:
-    """One line per group; beyond a limit, those that findings name and the smallest come first.
+    """Return one line per group; beyond a limit, those that findings name and the smallest come first.
 
     Columns that nothing is known for are left out.
     """
@@ -428,15 +351,15 @@ def group_table(diagnosis: Diagnosis, limit: int | None = None) -> GroupCells:
     if limit is not None and len(groups) > limit:
         named = {name for finding in diagnosis.findings for name in finding.subjects}
         first = sorted(groups, key=lambda g: (g.role == "no rows", g.name not in named, g.rows, g.name))[:limit]
-        chosen = {group.name for group in first}
-        groups = [group for group in groups if group.name in chosen]
-    shown = diagnosis.facts.get("target_shown") or "target"
+        groups = [group for group in groups if group in first]
+    title = str(diagnosis.facts.get("target_shown") or "target")
+    show = percent if title.startswith("share of") else partial(number, digits=4)
     columns: dict[str, Callable[[GroupSummary], str | None]] = {
         "group": lambda g: g.name,
         "role": lambda g: g.role,
         "rows": lambda g: f"{g.rows:,}",
         "missing": lambda g: percent(g.missing) if g.rows and g.missing > 0 else None,
-        str(shown): lambda g: _target(g.target, str(shown)),
+        title: lambda g: None if g.target is None else show(g.target),
         "nearest": lambda g: g.nearest,
         "distance": lambda g: None if g.distance is None else number(g.distance),
         "recognised": lambda g: None if g.recognised is None else percent(g.recognised),
@@ -445,16 +368,9 @@ def group_table(diagnosis: Diagnosis, limit: int | None = None) -> GroupCells:
     }
     cells = {title: [cell(group) for group in groups] for title, cell in columns.items()}
     kept = [title for title, values in cells.items() if any(value is not None for value in values)]
-    words = {"group", "role", "nearest"}
     return GroupCells(
         columns=tuple(kept),
         rows=tuple(tuple(cells[title][i] or "–" for title in kept) for i in range(len(groups))),
-        numbers=frozenset(place for place, title in enumerate(kept) if title not in words),
+        numbers=frozenset(i for i, title in enumerate(kept) if title not in ("group", "role", "nearest")),
         left_out=len(diagnosis.groups) - len(groups),
     )
-
-
-def _target(value: float | None, shown: str) -> str | None:
-    if value is None:
-        return None
-    return percent(value) if shown.startswith("share of") else number(value, digits=4)

@@ -1,4 +1,4 @@
-r"""How much harder groups never seen are, and why: other inputs, or another relation of the target to them.
+r"""Measure how much harder groups never seen are, and why: other inputs, or another relation of the target to them.
 
 A model is fitted to some rows of the groups that are kept, and its loss :math:`\ell` compared between other rows of
 these groups, drawn from P, and the rows of a region held out, Q. In groups that are kept, the model may know what each
@@ -19,7 +19,6 @@ the share o is there because where inputs do not overlap nothing can be said of 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -29,11 +28,12 @@ import numpy as np
 from toporo.choice.cross_fitting import Fold, cross_fit, folds
 from toporo.data.frame import Frame, Numbers
 from toporo.data.grouped import group_rng
+from toporo.doctor.case import Case, Codes, Mask, balanced_sample
 from toporo.doctor.columns import time_column
-from toporo.doctor.leaks import identifying, target_leaks
-from toporo.doctor.measure import Case, Codes, Mask, balanced_sample, check, standardised
-from toporo.doctor.results import Ahead, Finding, GraphEvidence, Losses, note, percent, risky
-from toporo.errors import TopoRoWarning
+from toporo.doctor.leaks import target_leaks
+from toporo.doctor.measure import standardised
+from toporo.doctor.results import Ahead, GraphEvidence, Losses
+from toporo.errors import muted
 from toporo.estimators.effects import EFFECTS
 from toporo.estimators.places import placed
 from toporo.groups import GroupIds, Groups
@@ -47,9 +47,8 @@ from toporo.types import Array
 #: Rows and groups that take part, and the fewest of both.
 ROWS, MOST_GROUPS = 5000, 150
 FEWEST_ROWS, FEWEST_GROUPS = 100, 4
-#: Groups that say whether neighbours are alike, graphs that are shuffled, and the share of all, the one given among
-#: them, that do as well if it says nothing.
-ENOUGH_GROUPS, SHUFFLES, FAINT = 8, 19, 0.2
+#: Groups that say whether neighbours are alike, and graphs that are shuffled.
+ENOUGH_GROUPS, SHUFFLES = 8, 19
 #: Regions held out, folds of groups, and rounds of boosting.
 REGIONS, FOLDS, ROUNDS = 5, 6, 80
 #: Nested models of what groups have of their own, and the most inputs that have slopes.
@@ -61,22 +60,9 @@ MOST_CLASSES = 10
 LEAST = 1e-4
 #: The last share of rows in time, and the fewest on either side.
 LATE, FEWEST_LATE = 0.25, 40
-#: To be worth a word, a loss must be so many times larger, by so many standard errors, and by such a share of what
-#: there is to explain: where next to nothing is left, a model's own coarseness makes the difference.
-LARGER, SURELY, MATTERS = 1.1, 2.0, 0.02
-#: By so many of later rows, which are of a few times only.
-SURELY_LATER = 3.0
-
-#: What can be done about another relation.
-MENDS = (
-    "The context of a group and kriging can: --model kriged, or tr.Kriged around any model; so can columns that say "
-    "why groups differ."
-)
 
 
-def _larger(loss: float, usual: float, error: float, surely: float = SURELY) -> bool:
-    """Whether a loss is worth a word beside the usual one."""
-    return loss >= LARGER * usual and loss - usual >= max(MATTERS, surely * error)
+# ---------------------------------------------------------------- rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +90,11 @@ class Sampled:
     @cached_property
     def z(self) -> Array:
         """The inputs with spread 1, outliers nearer; without those that are constant."""
-        return np.clip(standardised(self.x), -5.0, 5.0)
+        z = standardised(self.x)
+        return np.clip(z[:, z.any(axis=0)], -5.0, 5.0)
 
-    def losses(self, train: Mask, *rows: Mask) -> list[Array]:
-        """The losses of some rows by a model of others: squared errors, of probabilities where there are classes."""
-        return [(each**2).sum(axis=1) for each in self.left(train, *rows)]
-
-    def left(self, train: Mask, *rows: Mask) -> list[Array]:
-        """What a model of some rows leaves of others, (rows, classes or 1)."""
+    def residuals(self, train: Mask, *rows: Mask) -> list[Array]:
+        """Return residuals of rows, (rows, classes or 1), under a model that is fitted to others."""
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
         settings: dict[str, Any] = {
@@ -122,20 +105,18 @@ class Sampled:
             return [(self.y[each] - model.predict(self.x[each]))[:, None] for each in rows]
         right = np.eye(self.classes)[self.y.astype(np.int64)]
         met = np.unique(self.y[train]).astype(np.int64)
-        if len(met) == 1:
-            return [right[each] - right[train][0] for each in rows]
-        chooser = HistGradientBoostingClassifier(**settings).fit(self.x[train], self.y[train])
         left = [right[each].copy() for each in rows]
+        chooser = HistGradientBoostingClassifier(**settings).fit(self.x[train], self.y[train]) if len(met) > 1 else None
         for values, each in zip(left, rows, strict=True):
-            values[:, met] -= chooser.predict_proba(self.x[each])
+            values[:, met] -= 1.0 if chooser is None else chooser.predict_proba(self.x[each])
         return left
 
 
 def sample(case: Case, seed: int = 0) -> Sampled | str:
-    """Rows to measure losses on, without the columns that leak; or why there are none."""
+    """Return rows to measure losses on, without the columns that leak; or why there are none."""
     if case.encoder is None:
         return "no column can be used as a feature"
-    if case.target is None or (case.labels is None and case.target_values is None):
+    if case.labels is None and case.target_values is None:
         return "there is no target to predict"
     codes = np.where(case.labelled, case.codes, -1)
     counts = np.bincount(codes[codes >= 0], minlength=len(case.names))
@@ -146,25 +127,32 @@ def sample(case: Case, seed: int = 0) -> Sampled | str:
     rows = balanced_sample(case.hashes, codes, wanted, max(3, ROWS // len(wanted)), seed)
     if len(rows) < FEWEST_ROWS:
         return f"there are fewer than {FEWEST_ROWS} training rows with a target"
-    target = _target(case, rows)
-    if isinstance(target, str):
-        return target
-    leaking = identifying(case) | set(target_leaks(case)[0])
+    y: Array
+    if case.labels is not None:
+        met, codes = np.unique(case.labels.codes[rows], return_inverse=True)
+        y, classes = codes.reshape(-1).astype(np.float64), len(met)
+        if not 2 <= classes <= MOST_CLASSES:
+            return f"the target has {classes} classes"
+    else:
+        y, classes = standardised(np.asarray(case.target_values)[rows][:, None])[:, 0], 0
+        if not y.any():
+            return "the target is constant"
+    leaking = case.identifying | set(target_leaks(case)[0])
     inputs = [(rule.name, label) for rule in case.encoder.rules for label in rule.labels]
-    kept = [place for place, (name, _) in sorted(enumerate(inputs), key=lambda each: each[1]) if name not in leaking]
+    kept = [index for index, (name, _) in sorted(enumerate(inputs), key=lambda pair: pair[1]) if name not in leaking]
     if not kept:
         return "every column gives the group or the target away"
     frame = Frame({name: case.frame[name] for name in case.encoder.columns}, case.frame.where).take(rows)
+    x = case.encoder.transform(frame).matrix[:, kept]
+    if (x == x[0]).all():
+        return "the features are constant"
     groups = case.codes[rows]
     name = time_column(case)
     column = None if name is None else case.frame[name]
-    x = case.encoder.transform(frame).matrix[:, kept]
-    if not standardised(x).shape[1]:
-        return "the features are constant"
     return Sampled(
-        x=np.clip(x, -1e30, 1e30),
-        y=target[0],
-        classes=target[1],
+        x=x,
+        y=y,
+        classes=classes,
         ids=Groups.of([case.names[code] for code in groups]),
         part=(np.arange(len(rows)) - np.searchsorted(groups, groups)) % 3,
         when=column.values[rows] if isinstance(column, Numbers) else None,
@@ -172,45 +160,15 @@ def sample(case: Case, seed: int = 0) -> Sampled | str:
     )
 
 
-def _target(case: Case, rows: Codes) -> tuple[Array, int] | str:
-    """The target of these rows and its number of classes, 0 for numbers; or why it cannot be used."""
-    if case.labels is not None:
-        met, codes = np.unique(case.labels.codes[rows], return_inverse=True)
-        if not 2 <= len(met) <= MOST_CLASSES:
-            return f"the target has {len(met)} classes"
-        return codes.reshape(-1).astype(np.float64), len(met)
-    values = np.asarray(case.target_values)[rows]
-    y = values / max(float(np.abs(values).max()), 1e-300)  # squares cannot overflow
-    return ((y - y.mean()) / y.std(), 0) if y.std() > 1e-12 else "the target is constant"
-
-
 # ---------------------------------------------------------------- inputs and relation
 
 
 def region_losses(case: Case, rows: Sampled) -> Losses:
-    """The loss in groups seen and in regions held out, and what makes the difference."""
-    means, errors, sizes, overlaps = [], [], [], []
-    for held_out in _regions(case, rows.ids.groups):
-        out = held_out[rows.ids.codes]
-        inside, train = ~out & (rows.part == 2), ~out & (rows.part < 2)
-        near, away = ((left**2).sum(axis=1) for left in _left(rows, train, inside, out))
-        chance = _chances(rows, inside, out)
-        moments = [
-            _mean(losses, weights, rows.ids.codes[mask])
-            for mask, losses, weights in (
-                (inside, near, np.ones(len(near))),
-                (inside, near, chance[inside]),
-                (out, away, 1.0 - chance[out]),
-                (out, away, np.ones(len(away))),
-            )
-        ]
-        means.append([mean for mean, _ in moments])
-        errors.append([error for _, error in moments])
-        sizes.append(len(away))
-        overlaps.append(float(chance[inside].mean() + 1.0 - chance[out].mean()))
-    share = np.asarray(sizes) / np.sum(sizes)
-    seen, common, other, unseen = np.asarray(means).T
-    overlap, spread = np.asarray(overlaps), np.asarray(errors).T
+    """Return the loss in groups seen and in regions held out, and what makes the difference."""
+    found = cross_fit(partial(_region, rows), _regions(case, rows.ids)).values
+    means, errors, others = np.array(found).reshape(-1, 3, 4).transpose(1, 2, 0)
+    seen, common, other, unseen = means
+    overlap, share = others[0], others[1] / others[1].sum()
     relation, inputs = share @ (overlap * (other - common)), share @ (overlap * (common - seen))
     return Losses(
         seen=float(share @ seen),
@@ -218,27 +176,50 @@ def region_losses(case: Case, rows: Sampled) -> Losses:
         inputs=float(inputs),
         relation=float(relation),
         beyond=float(share @ (unseen - seen) - relation - inputs),
-        error=float(np.sqrt(share**2 @ (spread[0] ** 2 + spread[3] ** 2))),
-        relation_error=float(np.sqrt((share * overlap) ** 2 @ (spread[1] ** 2 + spread[2] ** 2))),
-        regions=len(sizes),
+        error=float(np.sqrt(share**2 @ (errors[0] ** 2 + errors[3] ** 2))),
+        relation_error=float(np.sqrt((share * overlap) ** 2 @ (errors[1] ** 2 + errors[2] ** 2))),
+        regions=len(found),
         points=len(rows.y),
     )
 
 
-def _regions(case: Case, groups: Groups) -> tuple[Mask, ...]:
+def _regions(case: Case, ids: GroupIds) -> tuple[Mask, ...]:
     """Return groups to hold out together: as far from the others as the test groups are, or drawn at random."""
-    ids = GroupIds(np.arange(len(groups)), groups)
     found: tuple[Mask, ...] = ()
-    if case.graph is not None and all(name in case.graph for name in groups):
-        test = [name for name in case.test if name in case.graph]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TopoRoWarning)  # a check says it
-            found = folds(ids, case.graph, test, kind="hops", parts=REGIONS)
+    graph = case.graph
+    if graph is not None and all(name in graph for name in ids.groups):
+        with muted():  # a check says it
+            found = folds(ids, graph, [name for name in case.test if name in graph], kind="hops", parts=REGIONS)
     return found or folds(ids, parts=REGIONS)
 
 
+def _region(rows: Sampled, fold: Fold) -> Array:
+    """Return mean losses, their errors, and the overlap and size of a region held out.
+
+    Losses are of other rows of groups in training, of these where inputs are like the region's, of the region where
+    inputs are like theirs, and of the region.
+    """
+    out = np.zeros(len(rows.y), dtype=bool)
+    out[fold.held_out] = True
+    inside, train = ~out & (rows.part == 2), ~out & (rows.part < 2)
+    near, away = ((left**2).sum(axis=1) for left in _known_and_new(rows, train, inside, out))
+    chance = _chances(rows, inside, out)
+    moments = [
+        _mean(losses, weights, rows.ids.codes[mask])
+        for mask, losses, weights in (
+            (inside, near, np.ones(len(near))),
+            (inside, near, chance[inside]),
+            (out, away, 1.0 - chance[out]),
+            (out, away, np.ones(len(away))),
+        )
+    ]
+    means, errors = zip(*moments, strict=True)
+    overlap = chance[inside].mean() + 1.0 - chance[out].mean()
+    return np.array([means, errors, (overlap, len(away), 0.0, 0.0)])
+
+
 def _chances(rows: Sampled, inside: Mask, out: Mask) -> Array:
-    """Of every row, the chance to be of the region held out, were both as many.
+    """Return the chance of every row to be of the region held out, were both as many.
 
     By a logistic regression on inputs and their squares, which sees where inputs lie and how far they spread. Trees
     would tell one group from another by traits that say nothing of that, and leave no rows to compare.
@@ -254,8 +235,8 @@ def _chances(rows: Sampled, inside: Mask, out: Mask) -> Array:
     return np.asarray(np.clip(1.0 / (1.0 + np.exp(-np.clip(odds, -30.0, 30.0))), LEAST, 1.0 - LEAST))
 
 
-def _left(rows: Sampled, train: Mask, inside: Mask, out: Mask) -> list[Array]:
-    """What a model leaves of other rows of groups in training, and of groups it has not seen.
+def _known_and_new(rows: Sampled, train: Mask, inside: Mask, out: Mask) -> list[Array]:
+    """Return residuals of other rows of groups in training, and of groups that the model has not seen.
 
     Trees know of a group what its inputs give away. The rest, levels and slopes of its own, is read off what trees of
     one half of the rows leave of the other: as large as its likelihood says, and nothing where groups do not differ.
@@ -263,22 +244,21 @@ def _left(rows: Sampled, train: Mask, inside: Mask, out: Mask) -> list[Array]:
     halves = np.zeros((len(rows.y), max(1, rows.classes)))
     for known, asked in ((0, 1), (1, 0)):
         some = train & (rows.part == asked)
-        halves[some] = rows.left(train & (rows.part == known), some)[0]
+        halves[some] = rows.residuals(train & (rows.part == known), some)[0]
     z = rows.z if rows.z.shape[1] <= NARROW else np.zeros((len(rows.y), 1))
     names = np.asarray(rows.ids.groups.names, dtype=object)[rows.ids.codes]
     factors = GroupFactors.from_rows(z[train], halves[train], Groups.of(names[train]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)  # a search that did not settle was near enough
+    with muted():  # a search that did not settle was near enough
         fit = fit_kriged(factors, None, (), OWN, level=False)
     places = (factors.groups.encode(names[inside]), np.full(int(out.sum()), -1))
     return [
         left - fit.values(z[mask], factors.means[own], np.zeros((len(own), 0)), own)
-        for left, mask, own in zip(rows.left(train, inside, out), (inside, out), places, strict=True)
+        for left, mask, own in zip(rows.residuals(train, inside, out), (inside, out), places, strict=True)
     ]
 
 
 def _mean(values: Array, weights: Array, clusters: Codes) -> tuple[float, float]:
-    """A weighted mean and its standard error, where clusters and not rows are independent."""
+    """Return a weighted mean and its standard error, where clusters and not rows are independent."""
     total = float(weights.sum())
     mean = float(weights @ values) / total
     pulls = np.bincount(clusters, weights * (values - mean)) / total
@@ -290,7 +270,7 @@ def _mean(values: Array, weights: Array, clusters: Codes) -> tuple[float, float]
 
 
 def time_losses(rows: Sampled) -> Ahead | str | None:
-    """The loss in the last rows by a model of those before; None without a column of time."""
+    """Return the loss in the last rows by a model of those before; None without a column of time."""
     if rows.when is None:
         return None
     known = np.isfinite(rows.when)
@@ -301,7 +281,7 @@ def time_losses(rows: Sampled) -> Ahead | str | None:
     inside, train = known & ~late & (rows.part == 2), known & ~late & (rows.part < 2)
     if min(late.sum(), inside.sum()) < FEWEST_LATE:
         return "too few rows are known by their time"
-    near, ahead = rows.losses(train, inside, late)
+    near, ahead = ((left**2).sum(axis=1) for left in rows.residuals(train, inside, late))
     seen, error = _mean(near, np.ones(len(near)), rows.ids.codes[inside])
     later, spread = _mean(ahead, np.ones(len(ahead)), rows.ids.codes[late])
     times = np.unique(rows.when[late], return_inverse=True)[1].reshape(-1)
@@ -314,7 +294,7 @@ def time_losses(rows: Sampled) -> Ahead | str | None:
 
 
 def graph_evidence(case: Case, rows: Sampled) -> GraphEvidence | str | None:
-    """Whether what a model leaves of groups it has not seen is alike in neighbours; None without a graph.
+    """Measure whether residuals in groups that a model has not seen are alike in neighbours; None without a graph.
 
     Groups are left out in random parts: those of a region left out together would be alike by that alone.
     """
@@ -329,18 +309,17 @@ def graph_evidence(case: Case, rows: Sampled) -> GraphEvidence | str | None:
     def residuals(fold: Fold) -> Array:
         out = np.zeros(len(rows.y), dtype=bool)
         out[fold.held_out] = True
-        return rows.left(~out, out)[0]
+        return rows.residuals(~out, out)[0]
 
     left = cross_fit(residuals, folds(rows.ids, parts=FOLDS)).by_row()
     # Of classes, the commonest.
     column = int(np.bincount(rows.y.astype(np.int64)).argmax()) if rows.classes else 0
-    factors = GroupFactors.from_values(left[:, column], rows.ids)
+    factors = GroupFactors.from_rows(np.zeros((len(left), 0)), left[:, column], rows.ids)
     modes, places = placed(case.graph, groups, WalkModes)
     rng = group_rng("shuffled", rows.seed)
     deals = [places, *(rng.permutation(places).tolist() for _ in range(SHUFFLES))]
     both = "graph and independent groups"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)  # a search that did not settle was near enough
+    with muted():  # a search that did not settle was near enough
         fit = fit_kriged(factors, modes, places, EFFECTS, level=False)
         fits = [fit_kriged(factors, modes, deal, {both: EFFECTS[both]}, level=False) for deal in deals]
     scores = [shuffled.models[0].solved.nll for shuffled in fits]
@@ -358,7 +337,7 @@ def graph_evidence(case: Case, rows: Sampled) -> GraphEvidence | str | None:
 
 
 def measure_shift(case: Case, seed: int = 0) -> tuple[Case, dict[str, str]]:
-    """The case with losses, what time does to them, and what the graph says; and why something was not measured."""
+    """Return the case with losses, what time does to them, and what the graph says; and why others are missing."""
     with one_thread(openmp=True):
         rows = sample(case, seed)
         if isinstance(rows, str):
@@ -372,115 +351,3 @@ def measure_shift(case: Case, seed: int = 0) -> tuple[Case, dict[str, str]]:
     names = {"losses": "losses in held-out regions", "ahead": "losses ahead in time", "evidence": "what the graph says"}
     failed = {names[key]: value for key, value in measured.items() if isinstance(value, str)}
     return replace(case, **{key: value for key, value in measured.items() if not isinstance(value, str)}), failed
-
-
-# ---------------------------------------------------------------- checks
-
-
-@check
-def shifted_regions(case: Case) -> Iterator[Finding]:
-    """Groups never seen are harder: their inputs are others, or the target depends on them in another way."""
-    losses = case.losses
-    if losses is None or not _larger(losses.unseen, losses.seen, losses.error):
-        return
-    times = losses.unseen / max(losses.seen, 1e-12)
-    how = (
-        f"In regions of training groups held out, trees have {times:.2g} times the squared error that they have on "
-        "other rows of groups they know. "
-    )
-    inputs, relation = losses.shares
-    sure = losses.relation >= SURELY * losses.relation_error
-    if losses.relation >= losses.inputs + losses.beyond:
-        yield Finding(
-            "risky" if sure else "note",
-            "relation-shift",
-            "Groups differ in how the target depends on the features",
-            f"{how}{percent(relation)} of the difference is there among rows with like features, {percent(inputs)} is "
-            "due to other features.",
-            f"Weights of groups cannot mend that. {MENDS}",
-            (),
-            min(1.0, losses.gap),
-        )
-        return
-    new = losses.beyond > losses.inputs
-    yield risky(
-        "input-shift",
-        "Groups differ in their features, and models miss that",
-        f"{how}{percent(inputs)} of the difference is due to other features"
-        + (", mostly to such as other groups hardly have" if new else "")
-        + f"; {percent(relation)} is there among rows with like features.",
-        (
-            "Rows of groups in between would help most: weights cannot make up for what no group has. Prefer columns "
-            "that mean the same everywhere, shares to totals."
-            if new
-            else "Weights can mend that: name the test groups and give a graph (--test-groups, --graph), so that "
-            "groups like them count for more."
-        )
-        + (f" For the rest: {MENDS[0].lower()}{MENDS[1:]}" if sure and relation >= 0.25 else ""),
-        (),
-        min(1.0, losses.gap),
-    )
-
-
-@check
-def shifted_times(case: Case) -> Iterator[Finding]:
-    """Later rows are harder: a split by groups, with all times on both sides, does not show it."""
-    ahead, losses = case.ahead, case.losses
-    if ahead is None or losses is None:
-        return
-    if not _larger(ahead.ahead, ahead.seen, ahead.error, SURELY_LATER):
-        return
-    ratio, other = ahead.ahead / max(ahead.seen, 1e-12), losses.unseen / max(losses.seen, 1e-12)
-    name = str(time_column(case))
-    column = case.frame[name]
-    after = replace(column, values=np.array([ahead.after])).as_text().levels[0] if isinstance(column, Numbers) else ""
-    fairer = ratio > other
-    yield Finding(
-        "risky" if fairer else "note",
-        "time-shift",
-        "A split in time would be fairer than one by groups" if fairer else "Later rows are harder than earlier ones",
-        f"Trees fitted to rows up to {after} in {name!r} have {ratio:.2g} times the "
-        f"squared error on later rows; in held-out regions it is {other:.2g} times. A test on other groups, whose "
-        "times were all seen in training, does not show that.",
-        f"If the model is for times to come, set aside the rows after {after} and judge it on those (toporo evaluate).",
-        (name,),
-        min(1.0, ahead.ahead - ahead.seen),
-    )
-
-
-@check
-def graph_says(case: Case) -> Iterator[Finding]:
-    """Whether neighbours are alike in what a model leaves, against the same graph with its groups shuffled."""
-    told = case.evidence
-    if told is None:
-        return
-    beside = f"{told.as_well} of {told.shuffles} graphs with shuffled groups explain as much"
-    chance = (1 + told.as_well) / (1 + told.shuffles)
-    how = f"over {told.groups} groups, the evidence for it is {percent(told.gate)}, and {beside}"
-    if chance > FAINT:
-        yield note(
-            "silent-graph",
-            "The graph says nothing that could be told from chance",
-            f"What trees leave of groups they have not seen is no more alike in neighbours than in others: {how}.",
-            "Expect little of this graph: compare with a fit without it, or give one by what makes groups alike.",
-            (),
-            1.0 - told.gate,
-        )
-    elif told.gate < 0.5 or told.as_well:
-        yield note(
-            "faint-graph",
-            "The graph says little about groups never seen",
-            f"What trees leave of groups they have not seen is hardly more alike in neighbours than in others: {how}.",
-            "Expect a small gain from this graph at most: compare with a fit without it.",
-            (),
-            1.0 - told.gate,
-        )
-    else:
-        yield note(
-            "telling-graph",
-            "The graph says something about groups never seen",
-            f"What trees leave of groups they have not seen is alike in neighbours: {how}.",
-            "Use it: --graph, and --model kriged or tr.Kriged around any model.",
-            (),
-            told.gate,
-        )

@@ -21,7 +21,7 @@ from toporo.choice.penalty import PenaltyChoice, PenaltyScore
 from toporo.estimators import linear
 from toporo.estimators.base import GroupPrior, WeighedGroups, adopt, plot_bars, training_groups
 from toporo.estimators.explain import GroupTable
-from toporo.estimators.models import Fit, FitRecord, LinearModel, Model
+from toporo.estimators.models import Fit, LinearModel, Model
 from toporo.estimators.rows import Rows, Scaling, check_classes, counted, encode_classes
 from toporo.estimators.settings import Settings
 from toporo.estimators.training_rows import TrainingRows
@@ -57,7 +57,7 @@ class TROEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ha
     penalty_: float | None
     penalty_scores_: tuple[PenaltyScore, ...] | None
     choice_: PenaltyChoice | None
-    history_: tuple[FitRecord, ...]
+    history_: tuple[Any, ...]
     scaling_: Scaling
     model_: Model
 
@@ -218,7 +218,8 @@ class TRORegressor(RegressorMixin, TROEstimator):  # type: ignore[misc]  # sciki
     prior_, topology_, test_groups_ : prior (None for a single group), graph and test groups, or None.
     penalty_, choice_ : the penalty in use (for a radius the multiplier; infinity for a single group), and how "auto"
         came to it.
-    history_ : one record per epoch, or of a linear model the one record of its solution.
+    history_ : one record per epoch, or of a linear model its solution (:class:`toporo.robust.linear.RobustFit`) in
+        standardised units; empty for a model that was read.
     model_ : the fitted model, a function of rows.
 
     >>> rng = np.random.default_rng(0)

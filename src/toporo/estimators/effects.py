@@ -328,7 +328,8 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         modes, places = placed(self.topology_, ids.groups, WalkModes)
         # Two groups are too few for differences to be told from noise.
         models = EFFECTS if len(ids.groups) > 2 else dict(list(EFFECTS.items())[:1])
-        return fit_kriged(GroupFactors.from_values(values, ids, weights), modes, places, models, level=False)
+        factors = GroupFactors.from_rows(np.zeros((len(values), 0)), values, ids, weights)
+        return fit_kriged(factors, modes, places, models, level=False)
 
     def _moments(self, groups: Groups, neighbors: Mapping[Name, Iterable[Name]] | None) -> tuple[Array, Array]:
         """Return means and variances of the effects of groups, (groups, classes or 1)."""

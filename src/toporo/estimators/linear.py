@@ -9,7 +9,7 @@ from typing import Any
 from toporo.choice.penalty import Losses, NoChoiceError, PenaltyChoice, choose_penalty
 from toporo.errors import warn
 from toporo.estimators.base import GroupPrior
-from toporo.estimators.models import Fit, SolveRecord
+from toporo.estimators.models import Fit
 from toporo.estimators.settings import PENALTY, Settings
 from toporo.estimators.training_rows import TrainingRows
 from toporo.robust.linear import solve
@@ -66,7 +66,7 @@ def fit(rows: TrainingRows, known: GroupPrior, settings: Settings) -> tuple[Fit,
         penalty=solved.penalty,
         ridge=solved.ridge,
         choice=choice,
-        history=(SolveRecord(solved.value, solved.bound, solved.relative_gap, solved.steps, solved.penalty),),
+        history=(solved,),
     )
     return fitted, solved.weights
 

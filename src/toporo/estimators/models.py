@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError
+from toporo.estimators.packing import UNSTORED
 from toporo.estimators.rows import Scaling
 from toporo.robust.rows import chunks
 from toporo.schema import SHOWN
@@ -112,50 +113,6 @@ def as_scores(outputs: Array, targets: Scaling | None) -> Array:
 # ---------------------------------------------------------------- how they were found
 
 
-class FitRecord(ABC):  # noqa: B024  # a common type of records
-    """Entry of a fit's history."""
-
-
-@dataclass(frozen=True)
-class SolveRecord(FitRecord):
-    """How an exact solution was reached.
-
-    Attributes
-    ----------
-    value, bound : upper and lower bound of the optimal value, in the units the problem was solved in.
-    relative_gap : their difference, relative to the value.
-    steps : Newton steps.
-    penalty : that of the solution; for a radius the multiplier that was found.
-    """
-
-    value: float
-    bound: float
-    relative_gap: float
-    steps: int
-    penalty: float
-
-
-@dataclass(frozen=True)
-class EpochRecord(FitRecord):
-    """State of the training of a network after an epoch.
-
-    Attributes
-    ----------
-    round : number of the epoch.
-    loss : mean training loss since the previous record.
-    weights : of the groups.
-    """
-
-    round: int
-    loss: float
-    weights: dict[Name, float]
-
-    def check(self) -> None:
-        """Raise unless a figure can show the loss and the weights."""
-        if not abs(self.loss) <= SHOWN or not all(0 <= weight <= 1 for weight in self.weights.values()):
-            raise DataError("its history holds numbers beyond what they may be.")
-
-
 @dataclass(frozen=True, eq=False)
 class Fit:
     """Model that was fitted, and how; every field is an attribute of the estimator.
@@ -168,7 +125,7 @@ class Fit:
     penalty : λ; that of a radius is the multiplier, which a network does not have (None).
     ridge : ρ.
     choice : of the penalty; None where it was given.
-    history : one record per epoch, or the one of an exact solution.
+    history : one record per epoch, or the one solution in scaled units; not stored.
     """
 
     model: Model
@@ -177,7 +134,7 @@ class Fit:
     penalty: float | None
     ridge: float
     choice: PenaltyChoice | None
-    history: tuple[FitRecord, ...]
+    history: tuple[Any, ...] = field(default=(), metadata=UNSTORED)
 
     def check(self) -> None:
         """Raise unless the scaling is that of the model's inputs, and losses are numbers that a figure can show."""
@@ -185,6 +142,3 @@ class Fit:
             raise DataError("the losses of its groups are not numbers from 0 to 1e307.")
         if self.scaling.scale.shape != self.model.shape[:1]:
             raise DataError(f"its array 'scaling.scale' has shape {self.scaling.scale.shape}, for {self.model.shape}.")
-        groups, epochs = set(self.group_losses), [each for each in self.history if isinstance(each, EpochRecord)]
-        if any(set(each.weights) != groups for each in epochs):
-            raise DataError("its history is that of other groups.")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.estimators.linear import RIDGE
-from toporo.estimators.models import EpochRecord, Fit, Layer, Model, Perceptron, as_scores
+from toporo.estimators.models import Fit, Layer, Model, Perceptron, as_scores
 from toporo.estimators.rows import Scaling
 from toporo.estimators.settings import PENALTY, Net, Settings
 from toporo.estimators.training_rows import TrainingRows
@@ -114,7 +114,7 @@ def fit(
         penalty=penalty,
         ridge=ridge,
         choice=None,
-        history=tuple(EpochRecord(each.round, each.loss, dict(each.weights)) for each in history),
+        history=tuple(history),
     )
     return found, {name: float(weight) for name, weight in objective.weights.items()}
 

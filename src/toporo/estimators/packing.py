@@ -152,7 +152,10 @@ class _Reader:
 
     def read(self, hint: Any, content: Any, where: str) -> Any:
         if get_origin(hint) in (Union, UnionType):
-            return None if content is None else self.read(_class(hint), content, where)
+            inner = _class(hint)
+            if content is None:
+                return None
+            return self._instance(inner, content, where) if inner is hint else self.read(inner, content, where)
         if hint is Any:
             return as_type(content, NoneType, where)
         if hint is Name:
@@ -300,8 +303,8 @@ def _fields(kind: type) -> dict[str, Any]:
 
 
 def _kinds(hint: type) -> dict[str, type]:
-    """Return a class and its subclasses by name, as far as they can be made of fields."""
-    family: list[type] = list(_family(hint))
+    """Return a class and its subclasses, or those of several, by name, as far as they can be made of fields."""
+    family: list[type] = [kind for option in get_args(hint) or [hint] for kind in _family(option)]
     return {kind.__name__: kind for kind in family if hasattr(kind, "__dataclass_fields__")}
 
 
@@ -312,9 +315,9 @@ def _family(kind: Any) -> Iterator[type]:
 
 
 def _class(hint: Any) -> Any:
-    """Return the type of a value that may also be None."""
+    """Return the type of a value that may also be None; several types are returned as they are."""
     options = [option for option in get_args(hint) if option is not NoneType]
-    return options[0] if get_origin(hint) in (Union, UnionType) else hint
+    return options[0] if get_origin(hint) in (Union, UnionType) and len(options) == 1 else hint
 
 
 def _arguments(hint: Any, origin: type) -> tuple[Any, ...]:

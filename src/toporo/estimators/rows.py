@@ -15,11 +15,11 @@ from sklearn.utils.validation import column_or_1d
 
 from toporo import topology
 from toporo.data.grouped import group_rng
-from toporo.errors import DataError, SettingError, warn
+from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups, is_missing
 from toporo.robust.rows import LARGEST, chunks, refuse_infinite, weighted_rows
 from toporo.text import many
-from toporo.topology.effect import PER_COLUMN, effective_rows, heaviest, rows_in_effect, too_few, weights_in_words
+from toporo.topology.effect import PER_COLUMN, effective_rows, heaviest, rows_in_effect, too_few
 from toporo.types import Array, Name
 
 #: The one group of rows that came without any.
@@ -184,11 +184,10 @@ def left_in_effect(
     """
     rows = rows_in_effect(weights, own)
     if len(weights) > 1 and too_few(rows, columns):
-        shown = weights_in_words(heaviest(weights, own), weights, sizes)
         warn(
             f"{math.floor(rows)} of {many(sum(sizes.values()), 'row')} are in effect for {many(columns, 'column')}, "
-            f"fewer than {PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or "
-            "penalty, a more even prior or fewer columns, or merge small groups."
+            f"fewer than {PER_COLUMN} per column. The heaviest rows are those of {listed(heaviest(weights, own))}. "
+            "Use a larger ridge or penalty, a more even prior or fewer columns, or merge small groups."
         )
     return rows
 
@@ -389,13 +388,13 @@ def learn_graph_of(
         return units.apply(values[drawn]), GroupIds(ids.codes[drawn], ids.groups)
 
     features, ids = sample(inputs, groups)
-    everything = features
     if test_x is not None:
-        settings["test_features"], settings["test_groups"] = sample(np.asarray(test_x), test_groups)
-        everything = np.concatenate([features, settings["test_features"]])
+        test_features, test_ids = sample(np.asarray(test_x), test_groups)
+        features, ids = np.concatenate([features, test_features]), Groups.of([*ids.names, *test_ids.names])
+        settings["test_groups"] = test_ids.groups
     if "neighbors" not in settings:
         # Categories alone make few different points; no point has more neighbours than there are others.
-        settings["neighbors"] = max(1, min(LEARN_NEIGHBORS, len(np.unique(everything, axis=0)) - 1))
-    count = next((some for most, some in LEARN_RESAMPLES.items() if len(everything) <= most), 0)
+        settings["neighbors"] = max(1, min(LEARN_NEIGHBORS, len(np.unique(features, axis=0)) - 1))
+    count = next((some for most, some in LEARN_RESAMPLES.items() if len(features) <= most), 0)
     usual = {"scales": LEARN_SCALES, "resamples": count}
     return topology.learn_topology(features, ids, seed=seed, **(usual | settings))

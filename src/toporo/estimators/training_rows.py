@@ -132,9 +132,8 @@ class TrainingRows:
         return self._logistic(rows)
 
     def _logistic(self, rows: Rows) -> LogisticLosses:
-        losses = LogisticLosses.from_arrays(
-            rows.x, rows.y, rows.ids, sample_weight=rows.weights, one_class="allow", scale=self.inputs.scale
-        )
+        x = rows.x / self.inputs.scale
+        losses = LogisticLosses.from_arrays(x, rows.y, rows.ids, sample_weight=rows.weights)
         return replace(losses, classes=self.labels or losses.classes)
 
     @property

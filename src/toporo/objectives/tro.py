@@ -66,8 +66,7 @@ class TRO(WeightedObjective):
                 f"update={update!r} and radius={radius!r}: expected radius=, the largest D(q‖p) allowed, with "
                 "update='constrained' and only with that; the other updates take penalty=."
             )
-        smallest = min(weight for weight in prior.weights.values() if weight > 0)
-        settings = {"step": step, "penalty": penalty, "radius": radius, "divergence": divergence, "smallest": smallest}
+        settings = {"step": step, "penalty": penalty, "radius": radius, "divergence": divergence}
         super().__init__(prior, rule(**{name: settings[name] for name in signature(rule).parameters}))
         if start == "uniform":
             self.q.fill_(1.0 / len(self.groups))

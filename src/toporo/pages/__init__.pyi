@@ -1,7 +1,6 @@
 from . import charts as charts
 from . import figures as figures
 from . import maps as maps
-from . import pictures as pictures
 from . import render as render
 from .render import Section as Section
 from .render import Verdict as Verdict

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from toporo.text import number as plain
 
 #: Characters of a name in a sentence.
 NAME = 48
-#: Names that a sentence lists.
-LISTED = 5
+#: Means over fewer groups have rough intervals.
+FEW_GROUPS = 10
 
 
 def number(value: float | None, like: float | None = None) -> str:
@@ -48,20 +47,9 @@ def versions() -> str:
     return f"toporo {toporo.__version__}, Python {platform.python_version()}, numpy {np.__version__}"
 
 
-def where(*sentences: tuple[Any, str]) -> list[str]:
-    """Return the sentences whose condition holds."""
-    return [sentence for condition, sentence in sentences if condition]
-
-
 def quoted(name: object) -> str:
     """Return a name in quotation marks, shortened if it is long."""
     return f"“{short_name(name, NAME)}”"
-
-
-def quoted_names(names: Iterable[object]) -> str:
-    """Return the first names of a sorted list."""
-    ordered = sorted(map(str, names))
-    return ", ".join([*map(quoted, ordered[:LISTED]), *["…"] * (len(ordered) > LISTED)])
 
 
 def explain_table(table: RowTable[Any], most: int | None = None) -> Table:

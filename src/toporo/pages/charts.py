@@ -15,10 +15,11 @@ from typing import Any, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, to_hex, to_rgb
+from matplotlib.colors import LogNorm, Normalize, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -40,6 +41,8 @@ KEY_ROW = 0.17
 #: Colour-blind safe (Okabe & Ito 2008), with a darker grey that differs more from the green.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#606060", "#000000")
 SOFT, GRID, INK, SHADE = "#6b7280", "#e5e7eb", "#111827", "#f6f7f9"
+#: Colour maps of values and of errors, from light to dark, and of values below and above zero.
+VALUE_COLORS, ERROR_COLORS, SIGNED_COLORS = "YlGnBu", "YlOrRd", "RdBu_r"
 #: Text on a fill that is the same in light and dark mode.
 ON_LIGHT, ON_DARK = "#0b0f14", "#fefefe"
 #: Round steps between ticks.
@@ -72,7 +75,7 @@ def _fit(figure: Figure) -> None:
     for ax in figure.axes:
         spec = ax.get_subplotspec()
         letters = TITLE_LETTERS // (1 if spec is None else spec.get_gridspec().ncols)
-        for text in (ax.title, getattr(ax, "_left_title"), ax.xaxis.label):  # noqa: B009 (a title on the left has no getter)
+        for text in (ax.title, ax.xaxis.label):
             parts = text.get_text().split("\n")
             text.set_text("\n".join(line for part in parts for line in textwrap.wrap(part, letters) or [""]))
         for axis in (ax.xaxis, ax.yaxis):
@@ -107,29 +110,30 @@ def figure_section(name: str, title: str, text: str, figure: Figure, tables: tup
 # ---------------------------------------------------------------- colours
 
 
-def part_of(name: str, low: float = 0.0, high: float = 1.0) -> Colormap:
-    """Return a part of one of matplotlib's colour maps, without ends that are too pale or too dark."""
-    return ListedColormap(mpl.colormaps[name](np.linspace(low, high, 256)), name=f"{name} {low:g} to {high:g}")
-
-
-def color_scale(values: Iterable[float]) -> Normalize:
+def color_scale(values: Iterable[float], *, signed: bool = False) -> Normalize:
     """Return one scale for finite values: logarithmic if the ratio of the positive ones is above ``LOG_FROM``.
 
     A logarithmic scale spans at most the ratio ``LOG_SPAN``; smaller values, and zero, get the colour of its lower
     end. Equal values get the colour in the middle.
+
+    Parameters
+    ----------
+    values : all values that the scale is for.
+    signed : whether the scale is symmetric around zero.
     """
-    numbers = np.array(list(values), dtype=np.float64)
+    numbers = np.array([value for value in values if math.isfinite(value)])
     if not numbers.size:
         return Normalize(0.0, 1.0)
     low, high = float(numbers.min()), float(numbers.max())
+    if signed:
+        most = max(-low, high) or 1.0
+        return Normalize(-most, most)
     if low >= 0 and high > 0:
         least = float(numbers[numbers > 0].min())
         if high / least > LOG_FROM:
             return LogNorm(max(least, high / LOG_SPAN), high, clip=True)
-    if low == high:
-        around = abs(low) * 0.1 or 1.0
-        return Normalize(low - around, high + around)
-    return Normalize(low, high)
+    around = (abs(low) * 0.1 or 1.0) if low == high else 0.0
+    return Normalize(low - around, high + around)
 
 
 def readable(fill: Any) -> str:
@@ -142,22 +146,15 @@ def readable(fill: Any) -> str:
     return ON_LIGHT if dark else ON_DARK
 
 
-def color_bar(
-    figure: Figure, norm: Normalize, cmap: Colormap | str, label: str, values: Iterable[float], axes: Any
-) -> Colorbar:
-    """Draw the key of a colour scale below the axes, with an arrow where values are beyond the scale."""
-    low, high = float(norm.vmin or 0.0), float(norm.vmax or 0.0)
-    finite = [value for value in values if math.isfinite(value)]
-    below = any(value < low - 1e-9 * abs(low) for value in finite)
-    above = any(value > high + 1e-9 * abs(high) for value in finite)
-    extend = "both" if below and above else "min" if below else "max" if above else "neither"
+def color_bar(figure: Figure, norm: Normalize, cmap: str, label: str, axes: Any) -> Colorbar:
+    """Draw the key of a colour scale below the axes."""
     looks: dict[str, Any] = {"orientation": "horizontal", "shrink": 0.8, "aspect": 30, "pad": 0.02}
-    bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axes, extend=extend, **looks)
+    bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axes, **looks)
     bar.ax.xaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
     if isinstance(norm, LogNorm):
         log_ticks(bar.ax.xaxis)
         label += ", log scale"
-    bar.set_label(label + "; beyond it at the arrow" * (extend != "neither"), size=8.5)
+    bar.set_label(label, size=8.5)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)
     return bar
@@ -166,10 +163,10 @@ def color_bar(
 # ---------------------------------------------------------------- axes and keys
 
 
-def log_ticks(axis: Any, *, decades: bool = False) -> None:
-    """Put plain numbers at 1, 2 and 5 of a decade; at more of them within one decade, or at decades alone."""
+def log_ticks(axis: Any) -> None:
+    """Put plain numbers at 1, 2 and 5 of a decade: at more of them within one decade, at 1 alone of many decades."""
     low, high = axis.get_view_interval()
-    subs = (1.0,) if decades or high > 1e5 * low else (1.0, 2.0, 5.0) if high > 5 * low else range(1, 10)
+    subs = (1.0,) if high > 1e4 * low else (1.0, 2.0, 5.0) if high > 5 * low else range(1, 10)
     axis.set_major_locator(LogLocator(subs=list(subs), numticks=20))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_locator(NullLocator())
@@ -181,17 +178,13 @@ def mark(label: str, marker: str = "o", **style: Any) -> Line2D:
     return Line2D([], [], marker=marker, label=label, **{"ls": "", "ms": 6, "mew": 1.3, **style})
 
 
-def key(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
-    """Add a key below the axes, and make the figure higher for it; ``options`` as for ``Figure.legend``."""
+def key(figure: Figure, handles: Sequence[Any]) -> None:
+    """Add a key below the axes, and make the figure higher for it."""
     if not handles:
         return
-    columns = len(handles)
-    if figure.get_figwidth() <= WIDTH:
-        longest = max(len(str(handle.get_label())) for handle in handles)
-        columns = min(columns, 2 if longest <= NAME_LETTERS else 1)
-        rows = -(-len(handles) // columns) + ("title" in options)
-        figure.set_figheight(figure.get_figheight() + KEY_ROW * rows)
-    legend = figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=8, **options)
+    columns = 2 if max(len(str(handle.get_label())) for handle in handles) <= NAME_LETTERS else 1
+    figure.set_figheight(figure.get_figheight() + KEY_ROW * -(-len(handles) // columns))
+    legend = figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=8)
     for drawn_line, *entry in zip(handles, legend.legend_handles, legend.get_texts(), strict=True):
         for part in entry:
             if part is not None:
@@ -212,18 +205,17 @@ class Line:
     style: Mapping[str, Any] | None = None
 
     @classmethod
-    def over_seeds(cls, values: Any, label: str, style: Mapping[str, Any] | None = None, *, log: bool = False) -> Line:
+    def over_seeds(cls, values: Any, label: str, style: Mapping[str, Any] | None = None) -> Line:
         """Make a line of means over seeds with a band of one sample standard deviation; NaN is left out.
 
         Parameters
         ----------
         values : an array of shape (seeds, points).
         label, style : of the line.
-        log : whether the band must stay above zero.
         """
         runs = np.ma.masked_invalid(np.asarray(values, dtype=np.float64))
         mean, sd = np.ma.filled(runs.mean(axis=0), np.nan), np.ma.filled(runs.std(axis=0, ddof=1), 0.0)
-        return cls(mean, label, np.maximum(mean - sd, 0.2 * mean) if log else mean - sd, mean + sd, style)
+        return cls(mean, label, mean - sd, mean + sd, style)
 
 
 @drawn
@@ -235,7 +227,6 @@ def line_chart(
     log: str = "",
     shared: bool = False,
     levels: Mapping[str, float] | None = None,
-    title: str = "",
 ) -> Figure:
     """Draw lines over common points; pointing at a line or its key sets it off from the others.
 
@@ -245,44 +236,43 @@ def line_chart(
     panels : lines by the title of their panel.
     label : below the last axis.
     log : logarithmic axes: ``"x"``, ``"y"``, ``"xy"`` or ``""``.
-    shared : whether all panels have the same upright scale, from 0.
+    shared : whether all panels have the same upright scale, from 0 unless it is logarithmic.
     levels : values of level lines by label.
-    title : of the key.
     """
     figure, axes = canvas(2.7, len(panels), sharey=shared)
     for ax, (heading, lines) in zip(axes, panels.items(), strict=True):
         for line, default in zip(lines, line_styles(map(str, range(len(lines)))).values(), strict=True):
             style = dict(line.style or default) | ({"marker": "o", "ms": 3.0} if len(x) <= MARKED else {})
-            ends = (line.y, line.y) if line.low is None or line.high is None else (line.low, line.high)
-            curve(ax, x, line.y, *ends, label=line.label or None, **style)
+            _draw_line(ax, x, line, style)
         for i, (text, value) in enumerate((levels or {}).items()):
             ax.axhline(value, color=SOFT, lw=1.1, ls=(":", "--", "-.")[i % 3], label=text)
-        ax.set_title(heading, loc="left")
+        ax.set_title(heading)
         if "y" in log:
             ax.set_yscale("log")
             log_ticks(ax.yaxis)
         if "x" in log:
             ax.set_xscale("log")
-            log_ticks(ax.xaxis, decades=True)
+            log_ticks(ax.xaxis)
         else:
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         ax.grid(axis="y", color=GRID, lw=0.6)
         ax.set_axisbelow(True)
-    if shared:
+    if shared and "y" not in log:
         axes[0].set_ylim(bottom=0.0)
     axes[-1].set_xlabel(label)
     handles = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
-    key(figure, list(handles.values()), **({"title": title} if title else {}))
+    key(figure, list(handles.values()))
     return figure
 
 
-def curve(ax: Axes, x: Any, y: Any, low: Any, high: Any, **style: Any) -> None:
-    """Draw a line and its band from low to high, both marked by the line's label."""
-    (line,) = ax.plot(x, y, lw=1.6, **style)
-    band = ax.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
-    if style.get("label"):
-        for part in (line, band):
-            part.set_gid(f"line:{printable(style['label'])}")
+def _draw_line(ax: Axes, x: Any, line: Line, style: Mapping[str, Any]) -> None:
+    """Draw a line and its band, both marked by the line's label."""
+    parts: list[Artist] = [*ax.plot(x, line.y, lw=1.6, label=line.label or None, **style)]
+    if line.low is not None and line.high is not None:
+        parts.append(ax.fill_between(x, line.low, line.high, color=style["color"], alpha=0.15, lw=0))
+    for part in parts:
+        if line.label:
+            part.set_gid(f"line:{printable(line.label)}")
 
 
 def line_styles(titles: Iterable[str]) -> dict[str, dict[str, Any]]:

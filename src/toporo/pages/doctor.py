@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection
 
 import numpy as np
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from toporo.doctor.results import (
@@ -20,7 +19,7 @@ from toporo.doctor.results import (
     shifts_in_words,
 )
 from toporo.files import write_text
-from toporo.pages.charts import NAME_LETTERS, color_bar, drawn, figure_section, readable
+from toporo.pages.charts import NAME_LETTERS, VALUE_COLORS, color_bar, color_scale, drawn, figure_section, readable
 from toporo.pages.render import Section, Verdict, render
 from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.svg import WIDE, WIDTH
@@ -53,16 +52,15 @@ def distance_map(distances: Distances, test: Collection[str] = ()) -> Figure:
     matrix = distances.matrix[np.ix_(order, order)]
     diagonal = np.eye(len(matrix), dtype=bool)
     off = matrix[~diagonal]
-    largest = float(min(off.max(), 3.0 * np.median(off))) or 1.0  # one far group must not make the rest look alike
-    smallest = 0.9 * float(off.min()) if off.min() > 0.4 * largest else 0.0  # start at 0 if that uses most colours
+    norm = color_scale(off)
     labelled = list(range(0, len(names), -(-len(names) // MOST_LABELS)))
     texts = [short_name(names[i], NAME_LETTERS) for i in labelled]
     room = LETTER * max(map(len, texts)) + 0.3
     side = min(max(ROW * len(names), WIDTH - room), WIDE)
     figure = Figure(figsize=(side + room, side + room + 0.7), layout="constrained", dpi=200)
     ax = figure.subplots()
-    shown, norm = np.where(diagonal, np.nan, matrix), Normalize(smallest, largest)
-    image = ax.imshow(shown, cmap="YlGnBu", norm=norm, aspect="auto", interpolation="none")
+    shown = np.where(diagonal, np.nan, matrix)
+    image = ax.imshow(shown, cmap=VALUE_COLORS, norm=norm, aspect="auto", interpolation="none")
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0, labelsize=8.5)
     ax.set_xticks(labelled, texts, rotation=90)
@@ -77,8 +75,8 @@ def distance_map(distances: Distances, test: Collection[str] = ()) -> Figure:
         for i, j in np.argwhere(~diagonal):
             text = f"{matrix[i, j]:.2f}"
             ax.text(j, i, text, ha="center", va="center", fontsize=7, color=readable(fills[i, j]))
-    marked = smallest < distances.chance < largest
-    bar = color_bar(figure, norm, "YlGnBu", f"diffusion EMD{' (orange line: by chance)' * marked}", off, ax)
+    marked = bool(off.min() < distances.chance < off.max())
+    bar = color_bar(figure, norm, VALUE_COLORS, f"diffusion EMD{' (orange line: by chance)' * marked}", ax)
     if marked:
         bar.ax.axvline(distances.chance, color=TEST_COLOR, lw=2.0)
     return figure
@@ -169,11 +167,11 @@ def _feature_section(found: Separability, aside: str) -> Section:
         f"A cross-validated classifier ({found.classifier}, {found.folds} folds, "
         f"{many(found.points, 'sampled row')}) recognises {percent(found.accuracy)} of a group's rows on average; "
         f"guessing gives {percent(found.chance)}. Near 100 %, a new group will look unlike all others; near "
-        f"guessing, groups look alike.{aside} The bars are the share of each column in the decisions of trees that "
+        f"guessing, groups look alike.{aside} Below, the share of each column in the decisions of trees that "
         "distinguish the groups."
     )
     names, shares = zip(*found.features[:SHOWN_FEATURES], strict=True)
-    figure = row_chart(names, [Panel([Marks(shares, marker="")], "share", zero=True)])
+    figure = row_chart(names, [Panel([Marks(shares)], "share", zero=True)])
     return figure_section("features", "Features that distinguish the groups", text, figure)
 
 
@@ -182,15 +180,9 @@ def _settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     rows = [
         ("features", ", ".join(facts["features"]) or "–"),
         ("columns left out", "; ".join(f"{name}: {why}" for name, why in facts["left_out"].items()) or "–"),
-        ("inputs after encoding", str(facts["encoded_columns"])),
     ]
     if facts["graph"] is not None:
         rows.append(("graph", f"{facts['graph']['groups']} groups, {facts['graph']['edges']} edges"))
-    if facts["prior"] is not None:
-        prior = facts["prior"]
-        rows.append(("default prior", f"{prior['measure']}, {prior['effective_groups']:.1f} groups in effect"))
     rows += [(what.lower(), text) for what, text in shifts_in_words(facts).items()]
     rows += [(f"{what} not measured", str(why)) for what, why in facts["not_measured"].items()]
-    if "sampled_rows" in facts:
-        rows.append(("sample", f"{facts['sampled_rows']} rows of {facts['sampled_groups']} groups"))
     return [*rows, ("seed", str(facts["seed"]))]

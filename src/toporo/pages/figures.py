@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from toporo.data.grouped import GroupedData
-from toporo.pages.charts import COLORS, canvas, drawn
+from toporo.pages.charts import COLORS, INK, canvas, drawn
 from toporo.pages.rows import Marks, Panel, row_chart
-from toporo.pages.table import Cell, Table
-from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, draw_nodes, layout
+from toporo.pages.table import Table
+from toporo.topology.draw import TEST_COLOR
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -27,11 +27,7 @@ def topology(
 ) -> Figure:
     """Draw a graph with training groups sized by their centrality, and test groups as squares."""
     figure, (ax,) = canvas(3.6)
-    ax.set_title(
-        f"training groups as circles, area by centrality{'; test groups as squares' if test else ''}", loc="left"
-    )
-    colors = dict.fromkeys(train, TRAIN_COLOR) | dict.fromkeys(test, TEST_COLOR)
-    draw_nodes(graph, ax, layout(graph), colors, squares=test, sizes=centrality)
+    graph.plot(ax, train=train, test=test, sizes=centrality)
     return figure
 
 
@@ -87,36 +83,6 @@ def decision_boundaries(
     return figure
 
 
-def group_table(
-    values: Mapping[str, Mapping[Name, float]],
-    order: Sequence[Name],
-    *,
-    label: str,
-    digits: int = 2,
-    marked: Collection[Name] = (),
-) -> Table:
-    """Tabulate a value for every method and group; the best of each column is bold, and missing values are dashes.
-
-    Parameters
-    ----------
-    values : by group, by title of the method; NaN is missing.
-    order : the groups, from left to right.
-    label : of the values.
-    digits : decimals.
-    marked : groups whose title is marked as held out.
-    """
-    lines = {title: [by_group.get(name, math.nan) for name in order] for title, by_group in values.items()}
-    columns = [[value for value in column if math.isfinite(value)] for column in zip(*lines.values(), strict=True)]
-
-    def cell(value: float, column: Sequence[float]) -> str:
-        best = len(set(column)) > 1 and value == max(column)
-        return Cell(f"{value:.{digits}f}", "best" * best) if math.isfinite(value) else "–"
-
-    rows = tuple((title, *map(cell, line, columns)) for title, line in lines.items())
-    titles = (f"{name} (held out)" if name in marked else str(name) for name in order)
-    return Table((label, *titles), rows, words=(label,))
-
-
 # ---------------------------------------------------------------- by method
 
 
@@ -153,23 +119,23 @@ def method_scores(
     titles = list(dict.fromkeys(score.title for scores in panels.values() for score in scores))
     charts = []
     for panel, scores in panels.items():
+        by_title = {score.title: score for score in scores}
+        rows = [by_title.get(title, Score(title, ())) for title in titles]
+        colors = np.array([_color(row, highlight) for row in rows])
+        mean, sd, paper = (np.array([getattr(row, name) for row in rows], float) for name in ("mean", "sd", "paper"))
         marks = []
-        for color in dict.fromkeys(_color(score, highlight) for score in scores):
-            same = [s for s in scores if _color(s, highlight) == color]
-            means, sds = (np.array([getattr(score, name) for score in same]) for name in ("mean", "sd"))
+        for color in dict.fromkeys(colors.tolist()):
+            shown = np.where(colors == color, mean, math.nan)
             label = "mean ± sd over seeds" if color == COLORS[6] else ""
-            rows = [titles.index(score.title) for score in same]
-            marks.append(Marks(means, label, means - sds, means + sds, color=color, rows=rows))
-        seeds = [(titles.index(s.title) + 0.3, value) for s in scores if len(s.values) > 1 for value in s.values]
-        paper = [(titles.index(s.title), s.paper) for s in scores if s.paper is not None]
-        if seeds:
-            at, values = zip(*seeds, strict=True)
-            marks.append(Marks(values, "single seeds", size=1.8, color=COLORS[6], rows=at))
-        if paper:
-            at, values = zip(*paper, strict=True)
-            marks.append(Marks(values, "paper", marker="D", color=TEST_COLOR, filled=False, size=4.5, rows=at))
-        mean = next((score.mean for score in scores if score.title == reference), math.nan)
-        charts.append(Panel(marks, title=panel, reference=mean, reference_label=reference or ""))
+            marks.append(Marks(shown, label, shown - sd, shown + sd, color=color))
+        for seed in range(max(len(row.values) for row in rows)):
+            values = [row.values[seed] if seed < len(row.values) > 1 else math.nan for row in rows]
+            marks.append(Marks(values, "single seeds", marker="|", color=INK))
+        if np.isfinite(paper).any():
+            marks.append(Marks(paper, "paper", marker="D", color=TEST_COLOR, filled=False))
+        means = {row.title: row.mean for row in rows}
+        reached = means.get(reference or "", math.nan)
+        charts.append(Panel(marks, title=panel, reference=reached, reference_label=reference or ""))
     return row_chart(titles, charts)
 
 

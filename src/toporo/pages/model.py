@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -15,34 +15,26 @@ from toporo.estimators.explain import GroupRow
 from toporo.estimators.league import LeagueTable
 from toporo.files import write_text
 from toporo.pages.cells import explain_table, interval_text, number, quoted, versions
-from toporo.pages.charts import COLORS, Line, figure_section, line_chart
-from toporo.pages.compare import against_section
+from toporo.pages.charts import COLORS, figure_section
 from toporo.pages.maps import graph_chart
-from toporo.pages.model_by_group import kriged_sections, league_sections
+from toporo.pages.model_by_group import kriged_section, league_sections
 from toporo.pages.model_text import ModelReport, cautions, summary, verdict
 from toporo.pages.render import Section, render
 from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Cell, Table
-from toporo.tables.contest import compare, metric_name
+from toporo.tables.contest import metric_name
 from toporo.tables.evaluate import MORE_IS_BETTER, Evaluation
 from toporo.tables.model import TableModel
 from toporo.tables.resample import Interval
-from toporo.text import hops_text, many, number_to_json, short_name
-from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
+from toporo.text import hops_text, many
+from toporo.topology.draw import TEST_COLOR
 
-#: Coefficients that are shown.
-MOST_EFFECTS = 20
-#: What JSON has of a prior; its weights are in the table of groups.
-PRIOR_FIELDS = ("measure", "normalization", "temperature", "saw", "effective_groups", "capped_mass")
+#: Coefficients that are shown, and characters of a setting.
+MOST_EFFECTS, MOST_LETTERS = 20, 200
 
 
 def write_model_report(
-    model: TableModel,
-    out: Path,
-    *,
-    evaluation: Evaluation | None = None,
-    source: str | None = None,
-    against: tuple[str, Evaluation] | None = None,
+    model: TableModel, out: Path, *, evaluation: Evaluation | None = None, source: str | None = None
 ) -> Path:
     """Write the page about ``model`` to ``out``, whole or not at all, and return its path.
 
@@ -52,7 +44,6 @@ def write_model_report(
     out : the file, which is replaced if it exists.
     evaluation : metrics on another table, from ``model.evaluate``; None leaves that section out.
     source : the name of that table on the page.
-    against : another model's name and its evaluation on the same rows, to compare with.
 
     >>> import tempfile
     >>> import numpy as np
@@ -63,16 +54,15 @@ def write_model_report(
     ...     write_model_report(model, Path(folder) / "report.html").name
     'report.html'
     """
-    report = ModelReport(model, evaluation, source, against)
-    fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"
+    report = ModelReport(model, evaluation, source)
     evaluated = f", evaluated on {quoted(source)}" if source else ""
-    main = verdict(report)
     page = render(
         "model.html",
         title=f"A model of {model.target}",
-        caption=f"{fitted}{evaluated}; page made by toporo {toporo.__version__}.",
-        verdict=main,
-        summary=[sentence for sentence in summary(report) if sentence not in main.text],
+        caption=f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}{evaluated}; page made by toporo "
+        f"{toporo.__version__}.",
+        verdict=verdict(report),
+        summary=summary(report),
         sections=_sections(report),
         cautions=cautions(report),
         settings=_settings(report),
@@ -82,11 +72,7 @@ def write_model_report(
 
 
 def describe_model(
-    model: TableModel,
-    *,
-    evaluation: Evaluation | None = None,
-    source: str | None = None,
-    against: tuple[str, Evaluation] | None = None,
+    model: TableModel, *, evaluation: Evaluation | None = None, source: str | None = None
 ) -> dict[str, Any]:
     """Return the content of the page as plain values for JSON: NaN is null, infinity is ``"inf"``.
 
@@ -94,31 +80,17 @@ def describe_model(
 
     Parameters
     ----------
-    model, evaluation, source, against : as for :func:`write_model_report`.
+    model, evaluation, source : as for :func:`write_model_report`.
     """
-    report = ModelReport(model, evaluation, source, against)
-    table, prior = report.table, model.estimator.prior_
-    compared = None
-    if evaluation is not None and against is not None:
-        name, other = against
-        compared = {"name": name, **other.to_dict(), "gain": compare(evaluation, other).to_dict()}
+    report = ModelReport(model, evaluation, source)
+    table = report.table
     return {
-        "task": model.task,
-        "target": model.target,
-        "group": model.group,
-        "classes": model.classes,
-        "training_groups": len(model.groups),
-        "test_groups": model.test_groups,
-        "groups_outside": sorted(report.groups_outside),
-        "estimator": type(model.estimator).__name__,
-        "penalty": number_to_json(model.estimator.penalty_),
-        "prior": None if prior is None else {key: getattr(prior, key) for key in PRIOR_FIELDS},
+        "verdict": verdict(report).text,
+        "summary": summary(report),
         **table.about,
         table.key: table.to_dict(),
         "evaluation": None if evaluation is None else {"source": source, **evaluation.to_dict()},
-        "against": compared,
-        "verdict": verdict(report).text,
-        "summary": summary(report),
+        "groups_outside": report.groups_outside,
         "cautions": cautions(report),
         "settings": dict(_settings(report)),
     }
@@ -126,21 +98,18 @@ def describe_model(
 
 def _sections(report: ModelReport) -> list[Section]:
     """Return the sections in the order of the page: the evaluation, then the model."""
-    model, table, evaluation = report.model, report.table, report.evaluation
+    table, evaluation = report.table, report.evaluation
     sections: list[Section | None] = []
     if evaluation is not None:
         sections.append(_evaluation_section(evaluation, report.source))
-        sections.append(None if report.against is None else against_section(evaluation, *report.against))
     if isinstance(table, CoefficientTable):
-        sections += kriged_sections(report, table)
+        sections.append(kriged_section(report, table))
     elif isinstance(table, LeagueTable):
         sections += league_sections(report, table)
     else:
         sections += [_graph_section(report), _weight_section(report), _penalty_section(report)]
-        sections += [_training_section(model), _effects_section(model)]
-        text = f"Heaviest first. The loss is the {report.loss_name}; hops are edges to the nearest test group."
-        sections.append(Section("table", "All training groups", text, tables=(explain_table(table),)))
-    sections.append(_columns_section(model))
+        sections.append(_effects_section(report.model))
+    sections.append(_columns_section(report.model))
     return [section for section in sections if section is not None]
 
 
@@ -169,7 +138,6 @@ def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
     lines |= {"mean over groups": evaluation.overall, "all rows together": evaluation.pooled}
     if "outside" in evaluation.by_reach:
         lines |= {f"rows {side} of what validation has seen": s.metrics for side, s in evaluation.by_reach.items()}
-    lines[f"worst group: {evaluation.worst.group}"] = evaluation.worst.metrics
     groups = {
         "group": [score.group for score in scores],
         "trained on": ["yes" if score.trained else "no" for score in scores],
@@ -199,27 +167,25 @@ def _metric_table(title: str, lines: Mapping[str, Mapping[str, Interval]]) -> Ta
 # ---------------------------------------------------------------- weighted models
 
 
+def _loss_name(model: TableModel) -> str:
+    return "log loss" if model.task == "classification" else "mean squared error"
+
+
 def _graph_section(report: ModelReport) -> Section | None:
     model, graph = report.model, report.model.graph
     if graph is None:
         return None
-    hops = sorted({int(away) for away in report.test_hops.values() if math.isfinite(away)})
-    away = "" if not hops else many(hops[0], "edge") if len(hops) == 1 else f"{hops[0]} to {hops[-1]} edges"
     inside = [row for row in report.table if row.group in graph]
-    absent = many(len(report.table) - len(inside), "training group")
     text = (
         f"The {graph.origin.kind} graph has {len(graph)} groups and {len(graph.edges)} edges. Training groups are "
         "larger the larger their weight, and darker the larger their loss. Names are shown where there is room."
-        f"{f' Test groups are {away} from the nearest training group.' if away else ''}"
-        f"{f' Not in the graph: {absent}.' if len(inside) < len(report.table) else ''}"
     )
     figure = graph_chart(
         graph,
         {"": {row.group: row.loss for row in inside}},
-        f"{report.loss_name} of training groups",
+        f"{_loss_name(model)} of training groups",
         squares={name for name in model.test_groups if name not in model.groups},
         sizes={row.group: row.weight for row in inside},
-        ringed=report.groups_outside,
     )
     return figure_section("groups", "The groups and their neighbours", text, figure)
 
@@ -229,66 +195,50 @@ def _weight_section(report: ModelReport) -> Section:
     prior, weight, loss = (np.array([getattr(row, name) for row in order]) for name in ("prior", "weight", "loss"))
     shares = [
         Marks(weight, "weight q", np.minimum(prior, weight), np.maximum(prior, weight)),
-        Marks(prior, "prior p", marker="D", color=TEST_COLOR, filled=False, size=4.5),
+        Marks(prior, "prior p", marker="D", color=TEST_COLOR, filled=False),
     ]
-    label, uniform = "share of the training objective", 1 / len(order)
-    losses = Marks(loss, marker="", color=COLORS[1])
+    name, uniform = _loss_name(report.model), 1 / len(order)
     panels = [
-        Panel(shares, label, reference=uniform, reference_label="the same for all groups", zero=True),
-        Panel([losses], f"{report.loss_name} (dotted: mean)", reference=loss.mean()),
+        Panel(shares, "share of the training objective", "", uniform, "the same for all groups", zero=True),
+        Panel([Marks(loss, color=COLORS[1])], f"{name} (dotted: mean)", reference=loss.mean()),
     ]
+    text = (
+        "Heaviest first. The prior follows from the topology; without one it is the same for all groups. The losses, "
+        f"the {name} of training rows, move the weights from the prior towards groups with large losses: a long bar "
+        "means that the losses decide how much a group counts. They show where the model struggles, not its error in a "
+        "new group. Hops are edges to the nearest test group."
+    )
     return figure_section(
         "weights",
         "Prior, weight and loss by training group",
-        "Heaviest first. The prior follows from the topology; without one it is the same for all groups. The losses "
-        "move the weights from the prior towards groups with large losses: a long bar means that the losses decide "
-        "how much a group counts. A large loss with a small weight means that the prior gives the group little "
-        "weight, or that more weight would not reduce its loss.",
+        text,
         row_chart([row.group for row in order], panels),
+        (explain_table(report.table),),
     )
 
 
 def _penalty_section(report: ModelReport) -> Section | None:
-    scores = report.penalty_scores
+    estimator = report.model.estimator
+    scores = sorted(getattr(estimator, "penalty_scores_", None) or (), key=lambda score: score.penalty)
     if not scores:
         return None
-    estimator = report.model.estimator
     rows = tuple(
         (
-            "∞" if math.isinf(score.penalty) else f"{score.penalty:g}",
+            f"{score.penalty:g}".replace("inf", "∞"),
             Cell(number(score.score), "best" if score.penalty == estimator.penalty_ else ""),
             number(score.spread),
         )
         for score in scores
     )
-    label = "held-out loss (standardised)" if report.model.classes is None else f"held-out {report.loss_name}"
     text = (
         "Each penalty λ was evaluated with some training groups held out; the one in bold was chosen. The larger λ, "
         "the closer the weights are to the prior (∞: they are the prior). Losses are geometric means over folds. The "
         "spread over folds is relative to the other penalties; where it exceeds the differences, other penalties "
         "are as good."
     )
-    table = Table(("penalty λ", label, "spread over folds"), rows)
-    return Section("penalty", "Choice of the penalty", text, tables=(table,))
-
-
-def _training_section(model: TableModel) -> Section | None:
-    history = [record for record in model.estimator.history_ if hasattr(record, "weights")]
-    if not history:
-        return None
-    heaviest = sorted(history[-1].weights.items(), key=lambda item: (-item[1], str(item[0])))[: len(COLORS)]
-    weights = [
-        Line([record.weights.get(name, math.nan) for record in history], short_name(name, 22)) for name, _ in heaviest
-    ]
-    objective = Line([record.loss for record in history], style={"color": TRAIN_COLOR})
-    panels = {"training objective": [objective], "weight q of the heaviest groups": weights}
-    return figure_section(
-        "training",
-        "Training",
-        f"The objective and the heaviest groups over {len(history)} epochs. Train longer if the curves still move at "
-        "the end.",
-        line_chart([record.round for record in history], panels, "epoch"),
-    )
+    notes = getattr(getattr(estimator, "choice_", None), "notes", ())
+    table = Table(("penalty λ", "held-out loss", "spread over folds"), rows)
+    return Section("penalty", "Choice of the penalty", " ".join([text, *notes]), tables=(table,))
 
 
 def _effects_section(model: TableModel) -> Section | None:
@@ -296,35 +246,25 @@ def _effects_section(model: TableModel) -> Section | None:
     effects = model.coefficients[:MOST_EFFECTS]
     if not len(effects):
         return None
-    classes, unit = model.classes, model.coefficients.unit
     what = quoted(effects[0].of)
-    if classes is not None:
-        what = f"the log-odds of {what}" if len(classes) == 2 else "the score of a class (log probability)"
-    text = f"Change of {what} if an input grows by {unit} and the others stay as they are."
-    if len(effects) < len(model.coefficients):
-        text += f" The {len(effects)} largest of {len(model.coefficients)}."
-    title = "Effect of each input"
-    if len(classes or ()) > 2:
-        return Section("effects", title, text, tables=(explain_table(effects),))
-    panel = Panel([Marks([row.comparable for row in effects], marker="")], f"change of {what} by {unit} of the input")
-    return figure_section("effects", title, text, row_chart([row.input for row in effects], [panel]))
+    if model.classes is not None:
+        what = f"the log-odds of {what}" if len(model.classes) == 2 else "the score of a class (log probability)"
+    text = (
+        f"Change of {what} if an input grows and the others stay as they are; the {len(effects)} largest of "
+        f"{len(model.coefficients)}. Coefficients describe the model, not causes."
+    )
+    return Section("effects", "Effect of each input", text, tables=(explain_table(effects),))
 
 
 # ---------------------------------------------------------------- columns and settings
 
 
 def _columns_section(model: TableModel) -> Section:
-    tables = []
-    for what, columns in (
-        ("columns used", [column for column in model.columns if column.role != "left out"]),
-        ("columns left out", [column for column in model.columns if column.role == "left out"]),
-    ):
-        titles = ("name", "role", "kind", "note")
-        rows = tuple(tuple(getattr(column, title) for title in titles) for column in columns)
-        if columns:
-            tables.append(Table(titles, rows, titles, f"{len(columns)} {what}"))
-    text = f"Encoded, they are {many(len(model.encoder.names), 'input')} of the model."
-    return Section("columns", "Columns of the training table", text, tables=tuple(tables))
+    titles = ("name", "role", "kind", "note")
+    rows = tuple(tuple(getattr(column, title) for title in titles) for column in model.columns)
+    text = f"Encoded, the features are {many(len(model.encoder.names), 'input')} of the model."
+    table = Table(titles, rows, titles, f"{len(rows)} columns")
+    return Section("columns", "Columns of the training table", text, tables=(table,))
 
 
 def _settings(report: ModelReport) -> list[tuple[str, str]]:
@@ -333,18 +273,10 @@ def _settings(report: ModelReport) -> list[tuple[str, str]]:
     settings = {titles.get(key, key): value for key, value in model.about.items()}
     settings |= {"estimator": type(model.estimator).__name__, **dict(sorted(model.estimator.get_params().items()))}
     lines = [(key.replace("_", " "), _setting(value)) for key, value in settings.items()]
-    for record in model.estimator.history_:
-        if hasattr(record, "relative_gap"):
-            gap = f"at most {record.relative_gap:.0e} of its value above the optimum"
-            lines.append(("solver", f"{record.steps} steps; {gap}"))
     if evaluation is not None:
         lines.append(("evaluation", f"{evaluation.resamples} resamples, seed {evaluation.seed}"))
     return [*lines, ("page", versions())]
 
 
 def _setting(value: Any) -> str:
-    """Return a setting on one line, cut if it is long."""
-    if isinstance(value, float):
-        return number(value)
-    text = " ".join(str(value).split())
-    return text if len(text) <= 200 else f"{text[:199]}…"
+    return number(value) if isinstance(value, float) else shorten(str(value), MOST_LETTERS, placeholder="…")

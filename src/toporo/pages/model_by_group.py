@@ -16,66 +16,39 @@ from toporo.pages.maps import graph_chart
 from toporo.pages.model_text import ModelReport
 from toporo.pages.render import Section
 from toporo.pages.table import Table
-from toporo.text import hops_text, short_name
-from toporo.topology.graph import GroupGraph
+from toporo.text import short_name
 
 #: Maps of coefficients or effects, and slopes in the table.
-MOST_PANELS, MOST_SLOPES = 8, 6
+MOST_PANELS, MOST_SLOPES = 4, 6
 #: Coefficients that vary by less than this share of the one that varies most have no map.
 LEAST_VARIATION = 0.05
 
 
-def _signed_chart(
-    report: ModelReport, graph: GroupGraph, panels: Mapping[str, Mapping[Any, float]], label: str
-) -> Figure:
-    squares = [name for name in graph.names if name not in report.model.groups]
-    return graph_chart(graph, panels, label, signed=True, squares=squares, ringed=report.groups_outside)
+def _signed_chart(report: ModelReport, panels: Mapping[str, Mapping[Any, float]], label: str) -> Figure:
+    graph: Any = report.model.graph
+    squares = [group for group in graph.names if group not in report.model.groups]
+    return graph_chart(graph, panels, f"{short_name(report.model.target, 40)}: {label}", signed=True, squares=squares)
 
 
-# ---------------------------------------------------------------- kriged models
-
-
-def kriged_sections(report: ModelReport, table: CoefficientTable) -> list[Section | None]:
-    """Make the sections about a kriged model; ``table`` is from its ``explain``."""
-    evidence = [(name, number(value)) for name, value in table.about["evidence"].items()]
+def kriged_section(report: ModelReport, table: CoefficientTable) -> Section:
+    """Make the section about a kriged model; ``table`` is from its ``explain``."""
     text = (
-        "Nested models, from one set of coefficients for all groups to coefficients that follow the graph and the mean "
-        "inputs of a group. The share of each is how likely it makes the training rows, with a cost for its "
-        "parameters."
-    )
-    share = Table(("model", "share of the evidence"), tuple(evidence), ("model",))
-    columns = (
-        "The most different groups are first. Hops: edges to the nearest training group. Trust: how well the "
-        "coefficients of the group are known, from 0 to 1. Difference: distance of its predictions from those of the "
-        "mean training group, root mean square over inputs spread as in training; without_graph: their change without "
-        "the graph. Slopes are per unit of the input, those that vary most first."
+        "Level: the prediction at mean inputs. Slopes: per unit of the input, in maps per standard deviation. Trust: "
+        "how well the coefficients of a group are known, from 0 to 1. Difference: distance of its predictions from "
+        "those of the mean training group; without_graph: their change without the graph. Hops: edges to the nearest "
+        "training group. Maps show differences from the mean of the training groups, which is in the titles, of the "
+        "coefficients that vary most. Coefficients describe the model, not causes."
     )
     most = len(table.columns) - max(0, len(table.inputs) - MOST_SLOPES)
-    return [
-        Section("evidence", "Evidence for the nested models", text, tables=(share,)),
-        _coefficient_section(report, table),
-        Section("table", "All groups", columns, tables=(explain_table(table, most),)),
-    ]
+    name, title, tables = "coefficients", "Coefficients by group", (explain_table(table, most),)
+    if report.model.graph is None:
+        return Section(name, title, text, tables=tables)
+    figure = _signed_chart(report, coefficient_panels(table), "difference from the mean of the training groups")
+    return figure_section(name, title, text, figure, tables)
 
 
-def _coefficient_section(report: ModelReport, table: CoefficientTable) -> Section | None:
-    model, (panels, left_out) = report.model, coefficient_panels(table)
-    if not panels or model.graph is None:
-        return None
-    classes = model.classes or ()
-    what = model.target if model.classes is None else f"share of {classes[-1] if len(classes) == 2 else 'a class'}"
-    text = (
-        "Difference of the level (the prediction at mean inputs) and of the slopes (per standard deviation of the "
-        "input) from the mean of the training groups, which is in the titles; all maps have the same scale."
-        f"{f' Not shown because they vary less: {left_out} more.' if left_out else ''}"
-    )
-    label = f"{short_name(what, 40)}: difference from the mean of the training groups"
-    figure = _signed_chart(report, model.graph, panels, label)
-    return figure_section("coefficients", "Coefficients by group", text, figure)
-
-
-def coefficient_panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, float]], int]:
-    """Return differences from the mean training group by title, the most variable first, and how many are left out."""
+def coefficient_panels(table: CoefficientTable) -> dict[str, dict[Any, float]]:
+    """Return differences from the mean training group by title, of the coefficients that vary most."""
     deviations = table.deviations or {}
     values = {name: {row.group: row.levels[name] for row in table} for name in table[0].levels}
     for name in table.inputs:
@@ -87,68 +60,44 @@ def coefficient_panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, flo
     spread = {title: float(np.std(list(by_group.values()))) for title, by_group in panels.items()}
     order = sorted(panels, key=lambda title: -spread[title])
     least = LEAST_VARIATION * spread[order[0]]
-    shown = [title for title in order[:MOST_PANELS] if spread[title] > least]
-    return {title: panels[title] for title in shown}, len(panels) - len(shown)
+    return {title: panels[title] for title in order[:MOST_PANELS] if spread[title] >= least}
 
 
-# ---------------------------------------------------------------- means of several models
-
-
-def league_sections(report: ModelReport, table: LeagueTable) -> list[Section | None]:
+def league_sections(report: ModelReport, table: LeagueTable) -> list[Section]:
     """Make the sections about a mean of several models; ``table`` is from its ``explain``."""
     text = (
-        "Each candidate was fitted repeatedly, each time without some training groups, and its errors were measured "
-        "in those groups, on average and in the worst part of them. Errors are squared and relative to a safe mean of "
-        "a few candidates: below 1 is better. Ensemble weights (“vote”) are shrunk towards that mean; a candidate "
-        "with large errors in any part of the groups has none."
+        "Each candidate was fitted repeatedly, each time without some training groups. Its error is that in these "
+        "groups, on average and in the worst part of them, squared and relative to a safe mean of a few candidates: "
+        "below 1 is better. The column vote has the ensemble weights."
     )
     candidates = Section("league", "Candidates", text, tables=(explain_table(table),))
-    graph = report.model.graph
-    effects = [] if graph is None else [_effect_map(report, graph, table), _effect_table(report, graph, table)]
-    return [candidates, *effects]
+    return [candidates] if report.model.graph is None else [candidates, _effect_section(report, table)]
 
 
-def _effect_map(report: ModelReport, graph: GroupGraph, table: LeagueTable) -> Section:
-    model = report.model
-    values = {row["group"]: np.atleast_1d(row["effect"]) for row in table.about["effects"]}
-    classes = list(model.classes or [""])
-    panels = {
-        short_name(title, 40) if title else "group effect": {name: float(e[i]) for name, e in values.items()}
-        for i, title in enumerate(classes[:MOST_PANELS])
-        if i or len(classes) != 2  # of two classes the second is enough
-    }
-    text = (
-        "The group effect is the part of the target that the candidates, fitted without the group, do not predict. It "
-        "is estimated from the neighbours, and in a training group from its own rows. It is added to predictions only "
-        "in groups that were not trained on."
-        f"{f' The first {MOST_PANELS} of {len(classes)} classes.' if len(classes) > MOST_PANELS else ''}"
+def _effect_section(report: ModelReport, table: LeagueTable) -> Section:
+    """Show the effect of each group, of classes on the log-odds of each of the first ones."""
+    classes = report.model.classes or [""]
+    rows = sorted(table.about["effects"], key=lambda row: (row["trained"], str(row["group"])))
+    effects, deviations = (
+        np.array([np.broadcast_to(row[name], len(classes)) for row in rows], dtype=float) for name in ("effect", "sd")
     )
-    label = f"{short_name(model.target, 40)}: effect" + ("" if model.classes is None else " on the log-odds")
-    figure = _signed_chart(report, graph, panels, label)
-    return figure_section("effects", "Group effects", text, figure)
-
-
-def _effect_table(report: ModelReport, graph: GroupGraph, table: LeagueTable) -> Section:
-    model = report.model
-    hops = graph.hops([name for name in model.groups if name in graph])
-    effects = table.about["effects"]
-    rows = sorted(effects, key=lambda row: (row["trained"], -abs(_single(row["effect"])), str(row["group"])))
     cells = {
         "group": [str(row["group"]) for row in rows],
         "trained on": ["yes" if row["trained"] else "no" for row in rows],
-        "edges away": [hops_text(hops[row["group"]]) or "–" for row in rows],
-        "effect": [number(_single(row["effect"])) for row in rows],
-        "standard deviation": [number(_single(row["sd"])) for row in rows],
     }
-    text = "Groups that were not trained on first, the largest effect first."
-    if model.classes is not None:
-        two = len(model.classes) == 2
-        of = f"of “{short_name(model.classes[1], 40)}”" if two else "root mean square over classes"
-        text += f" Effects are on log-odds, {of}."
-    return Section("table", "All groups", text, tables=(Table.from_columns(cells, f"All {len(rows)} groups"),))
-
-
-def _single(values: Any) -> float:
-    """Return one number for an effect: of two classes that of the second, of more the root mean square."""
-    several = np.atleast_1d(values)
-    return float(np.sqrt(np.mean(np.square(several)))) if len(several) > 2 else float(several[-1])
+    panels: dict[str, dict[Any, float]] = {}
+    for i, name in enumerate(classes[:MOST_PANELS]):
+        if i or len(classes) != 2:  # of two classes the second is enough
+            title = f"effect on {short_name(name, 40)}" if name else "effect"
+            panels[title] = {row["group"]: float(value) for row, value in zip(rows, effects[:, i], strict=True)}
+            pairs = zip(effects[:, i], deviations[:, i], strict=True)
+            cells[title] = [f"{number(float(value))} ± {number(float(sd))}" for value, sd in pairs]
+    text = (
+        "The group effect is the part of the target that the candidates, fitted without the group, do not predict; of "
+        "classes, on the log-odds. It is estimated from the neighbours, and in a training group from its own rows. It "
+        "is added to predictions only in groups that were not trained on."
+    )
+    figure = _signed_chart(report, panels, "effect")
+    return figure_section(
+        "effects", "Group effects", text, figure, (Table.from_columns(cells, f"All {len(rows)} groups"),)
+    )

@@ -24,16 +24,14 @@ ARCS = tuple(np.cumsum(np.reshape(arc, (-1, 2)), axis=0) * float(_CONTENT["grid"
 RINGS: Mapping[str, list[list[int]]] = {code: state["rings"] for code, state in _CONTENT["states"].items()}
 
 
-def require_states(codes: Iterable[Any], *, what: str = "state(s)") -> list[str]:
-    """Return the codes as a list; codes that are not on the map are an error that lists them."""
-    wanted = list(dict.fromkeys(codes))
-    unknown = [code for code in wanted if code not in RINGS]
+def require_states(codes: Iterable[Any]) -> None:
+    """Raise an error that lists the codes which are not on the map, if there are any."""
+    unknown = [code for code in dict.fromkeys(codes) if code not in RINGS]
     if unknown:
         raise GroupMismatchError(
-            f"{what} not on the map: {listed(unknown)}. Expected two-letter codes of the 48 contiguous states, such as "
-            f"{listed(list(RINGS)[:3])}. Rename them, or leave them out of the map."
+            f"state(s) not on the map: {listed(unknown)}. Expected two-letter codes of the 48 contiguous states, such "
+            f"as {listed(list(RINGS)[:3])}. Rename them, or leave them out of the map."
         )
-    return wanted
 
 
 def polygons(code: str) -> list[Array]:

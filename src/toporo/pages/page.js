@@ -1,8 +1,7 @@
 // Optional functions of a page: light and dark mode, highlighting a group or a line wherever it is, and tables that
-// sort, filter and fold. Without this script the page shows everything.
+// sort. Without this script the page shows everything.
 (() => {
   "use strict";
-  const LONG = 15, SHORT = 12;
   // Columns of tables that the card of a group shows first.
   const FIRST = /^(rows|size|prior|weight|loss|hops|edges away|effect|rmse|accuracy)/i;
   const all = (query, within = document) => [...within.querySelectorAll(query)];
@@ -85,7 +84,7 @@
     if (event.pointerType !== "touch") light(keyOf(event) ?? pinned, event.clientX, event.clientY);
   });
   document.addEventListener("click", (event) => {
-    if (event.target.closest("button, a, input, summary")) return;
+    if (event.target.closest("button, a, summary")) return;
     const key = keyOf(event);
     pinned = key === pinned ? null : key;
     light(pinned, event.clientX, event.clientY);
@@ -119,29 +118,12 @@
   };
   const compare = (a, b) => {
     const x = value(a), y = value(b);
-    if (!Number.isNaN(x) && !Number.isNaN(y)) return x - y;
-    if (Number.isNaN(x) !== Number.isNaN(y)) return Number.isNaN(x) ? 1 : -1;
-    return a.localeCompare(b);
+    return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
   };
   for (const table of all("table.sortable")) {
     const body = table.tBodies[0], rows = [...body.rows], heads = all("thead th", table);
-    let open = rows.length <= LONG, words = "";
-    const more = make("button", { type: "button", className: "plain" });
-    const count = make("span", { className: "soft" });
-    const show = () => {
-      let seen = 0, fits = 0;
-      for (const row of body.rows) {
-        const fit = !words || row.textContent.toLowerCase().includes(words);
-        fits += fit;
-        row.hidden = !fit || (!open && !words && seen >= SHORT);
-        seen += !row.hidden;
-      }
-      more.textContent = open ? `Show the first ${SHORT}` : `Show all ${rows.length} rows`;
-      more.hidden = Boolean(words);
-      count.textContent = words ? `${fits} of ${rows.length}` : "";
-    };
+    if (rows.length < 2) continue;
     heads.forEach((head, i) => {
-      if (rows.length < 2) return;
       const button = make("button", { type: "button", textContent: head.textContent });
       head.replaceChildren(button);
       button.addEventListener("click", () => {
@@ -149,26 +131,13 @@
         const down = before ? before === "ascending" : rows.some((row) => !Number.isNaN(value(row.cells[i].textContent)));
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
-        const sorted = [...rows].sort((a, b) => {
+        body.append(...[...rows].sort((a, b) => {
           const [x, y] = [a.cells[i].textContent, b.cells[i].textContent];
           const missing = Number.isNaN(value(x)) - Number.isNaN(value(y));
           return missing || (down ? -1 : 1) * compare(x, y);
-        });
-        body.append(...sorted);
-        show();
+        }));
       });
     });
-    if (rows.length > LONG) {
-      const filter = make("input", { type: "search", placeholder: "Filter rows" });
-      filter.setAttribute("aria-label", "Filter the rows of the table below");
-      filter.addEventListener("input", () => { words = filter.value.trim().toLowerCase(); show(); });
-      more.addEventListener("click", () => { open = !open; show(); });
-      count.setAttribute("role", "status");
-      const box = table.closest(".scroll");
-      box.before(make("div", { className: "tools" }, filter, count));
-      box.after(make("div", { className: "more" }, more));
-      show();
-    }
   }
 
   // ---- on paper everything is open

@@ -1,22 +1,20 @@
-"""Row charts: bars or markers with intervals, one row per group, method or setting."""
+"""Row charts: markers with intervals, one row per group, method or input."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from toporo.pages.charts import NAME_LETTERS, SHADE, SOFT, TICK_STEPS, Values, canvas, drawn, key, mark
 from toporo.text import short_name, sign_width
-from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, mark_group
+from toporo.topology.draw import TRAIN_COLOR, mark_group
 
 if TYPE_CHECKING:
     from toporo.tables.resample import Interval  # it needs all of the tables, which other charts do not
@@ -29,18 +27,16 @@ SHOWN = 40
 
 @dataclass(frozen=True)
 class Marks:
-    """Values of a row chart: bars, or markers with intervals.
+    """Values of a row chart, drawn as markers with intervals.
 
     Attributes
     ----------
     values : by row; NaN is left out.
     label : in the key; an empty one is left out.
     low, high : ends of the intervals; NaN where there is none.
-    marker : of matplotlib; ``""`` draws bars.
-    color : of marks, and of bars above zero; those below have another.
+    marker : of matplotlib.
+    color : of markers and intervals.
     filled : whether markers are filled.
-    size : of markers, in points.
-    rows : positions of the values, if these are not 0, 1, 2, ….
     """
 
     values: Values
@@ -50,8 +46,6 @@ class Marks:
     marker: str = "o"
     color: str = TRAIN_COLOR
     filled: bool = True
-    size: float = 5.5
-    rows: Sequence[float] | None = None
 
     @classmethod
     def of_intervals(cls, intervals: Sequence[Interval | None], **looks: Any) -> Marks:
@@ -64,12 +58,7 @@ class Marks:
     def style(self) -> dict[str, Any]:
         """Options of a matplotlib line."""
         fill = self.color if self.filled else "white"
-        return {"ls": "", "marker": self.marker, "ms": self.size, "color": self.color, "mfc": fill, "mew": 1.3}
-
-    @property
-    def handle(self) -> Any:
-        """Entry of the key."""
-        return Line2D([], [], label=self.label, **self.style) if self.marker else Patch(fc=self.color, label=self.label)
+        return {"ls": "", "marker": self.marker, "ms": 5.5, "color": self.color, "mfc": fill, "mew": 1.3}
 
 
 @dataclass(frozen=True)
@@ -83,7 +72,6 @@ class Panel:
     reference : value at which a dotted line is drawn.
     reference_label : of that line, in the key.
     zero : whether the axis starts at zero.
-    notes : words in a row, by its number; a row without a value and a note says "no value".
     """
 
     marks: Sequence[Marks]
@@ -92,7 +80,6 @@ class Panel:
     reference: float = math.nan
     reference_label: str = ""
     zero: bool = False
-    notes: Mapping[int, str] = field(default_factory=dict)
 
 
 @drawn
@@ -114,7 +101,7 @@ def row_chart(names: Sequence[Hashable], panels: Sequence[Panel]) -> Figure:
             _in_row(ax, count, f"{rest} more: see the table")
     axes[0].set_yticks(range(count), [_row_name(name) for name in names[:count]])
     axes[0].set_ylim(count + bool(rest) - 0.5, -0.5)
-    handles = {marks.label: marks.handle for panel in panels for marks in panel.marks}
+    handles = {marks.label: mark(marks.label, **marks.style) for panel in panels for marks in panel.marks}
     for panel in panels:
         handles[panel.reference_label] = mark(panel.reference_label, "", ls=":", lw=0.9, color=SOFT)
     key(figure, [handle for label, handle in handles.items() if label])
@@ -137,35 +124,27 @@ def _draw_panel(ax: Axes, panel: Panel, count: int) -> None:
     missing = set(range(count))
     for marks in panel.marks:
         missing -= _draw_marks(ax, marks, count)
-    for row in sorted(missing | panel.notes.keys() & set(range(count))):
-        _in_row(ax, row, panel.notes.get(row, "no value"))
+    for row in missing:
+        _in_row(ax, row, "no value")
     ax.margins(x=0.08)
     if panel.zero:
         ax.set_xlim(left=0.0)
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
     ax.set_xlabel(panel.label)
-    ax.set_title(panel.title, loc="left")
+    ax.set_title(panel.title)
 
 
 def _draw_marks(ax: Axes, marks: Marks, count: int) -> set[int]:
     """Draw the marks of the first rows, and return the rows that have one."""
-    values = np.asarray(marks.values, dtype=np.float64)
-    rows = np.arange(len(values)) if marks.rows is None else np.asarray(marks.rows)
-    shown = np.isfinite(values) & (rows < count)
-    x, y = values[shown], rows[shown]
-    if not x.size:  # the layout would make room for an empty line, at the corner of the figure
-        return set()
-    if marks.marker:
+    values = np.asarray(marks.values, dtype=np.float64)[:count]
+    rows = np.flatnonzero(np.isfinite(values))
+    if rows.size:  # the layout would make room for an empty line, at the corner of the figure
         if marks.low is not None and marks.high is not None:
-            low, high = (np.asarray(ends, dtype=np.float64)[shown] for ends in (marks.low, marks.high))
-            ends = np.maximum([x - low, high - x], 0.0)
-            ax.errorbar(x, y, xerr=ends, fmt="none", ecolor=marks.color, elinewidth=1.4, zorder=2.5)
-        ax.plot(x, y, zorder=3, clip_on=False, **marks.style)
-    else:
-        ax.barh(y, x, height=0.68, color=[marks.color if value >= 0 else TEST_COLOR for value in x], zorder=2)
-        if (x < 0).any():
-            ax.axvline(0, color="#374151", lw=0.8, zorder=3)
-    return set(y.round().astype(int).tolist())
+            low, high = (np.asarray(ends, dtype=np.float64)[rows] for ends in (marks.low, marks.high))
+            ends = np.maximum([values[rows] - low, high - values[rows]], 0.0)
+            ax.errorbar(values[rows], rows, xerr=ends, fmt="none", ecolor=marks.color, elinewidth=1.4, zorder=2.5)
+        ax.plot(values[rows], rows, zorder=3, clip_on=False, **marks.style)
+    return set(rows.tolist())
 
 
 def _row_name(name: object) -> str:

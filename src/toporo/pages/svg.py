@@ -91,10 +91,9 @@ def alternative_text(figure: Figure) -> str:
     parts = []
     for ax in figure.axes:
         if ax.get_visible():
-            title = " ".join(filter(None, (ax.get_title(loc) for loc in ("left", "center"))))
             across = "colours" if ax.get_label() == "<colorbar>" else "across"
             labels = [f"{word}: {text}" for word, text in ((across, ax.get_xlabel()), ("up", ax.get_ylabel())) if text]
-            parts.append(", ".join([*filter(None, [title]), *labels]))
+            parts.append(", ".join([*filter(None, [ax.get_title()]), *labels]))
     legends = [*figure.legends, *(legend for ax in figure.axes if (legend := ax.get_legend()) is not None)]
     names = dict.fromkeys(text.get_text() for legend in legends for text in legend.get_texts())
     parts += [f"key: {'; '.join(names)}"] if names else []

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from toporo.choice import PENALTIES
-from toporo.data import GroupedData
-from toporo.errors import DataError, TopoRoWarning, UnknownNameError
-from toporo.graphs import as_graph
-from toporo.robust import RobustFit, SquaredLosses, path
-from toporo.text import number_to_json
+from toporo.data import GroupedData, Split
+from toporo.errors import DataError, TopoRoWarning
+from toporo.paper.loaded import mse_by_group
+from toporo.robust import SquaredLosses, path
 from toporo.topology import GroupGraph, Prior, make_prior
 from toporo.types import Name
 
 #: Priors that are compared; all of them by sum, since a softmax of raw path counts puts everything on one of 24 states.
 PRIORS = ("uniform", "betweenness", "harmonic", "closeness", "degree")
-#: Relative gap of fits that are only compared with one another, and of those whose test error is recorded.
-ROUGH, FINE = 1e-4, 1e-6
+#: Relative gap of fits that are only compared with one another.
+ROUGH = 1e-4
 #: The largest region that is held out, as a share of the groups.
 LARGEST = 0.5
 #: In-distribution validation: the number of splits, and the share of every group's rows that is set aside.
@@ -35,113 +33,68 @@ SPLITS, SET_ASIDE = 5, 0.2
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A prior and a penalty, its validation score (lower is better) and, for the record, its test error (an oracle)."""
-
-    prior: str
-    penalty: float
-    score: float
-    test: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self) | {"penalty": number_to_json(self.penalty)}
-
-
-@dataclass(frozen=True)
-class ConfigurationChoice:
-    """The prior and the penalty that a rule chose, and how well its validation resembled the test.
+class Configuration:
+    """A prior and a penalty.
 
     Attributes
     ----------
-    prior, settings : for :func:`~toporo.robust.linear.fit_linear` on all training groups.
-    candidates : all of them with their scores; the chosen one has the lowest.
-    folds : the number of folds.
-    held_out_hops, test_hops : mean hops to the nearest group in training, in validation and in the test; None where no
-        path leads to any group.
+    measure : the centrality behind the prior, or ``"uniform"``.
+    prior, penalty : for :func:`~toporo.robust.linear.fit_linear` on all training groups.
+    scores : mean error on held-out rows of every candidate ``(measure, penalty)``; the chosen one has the lowest.
     """
 
-    rule: str
-    chosen: Candidate
+    measure: str
     prior: Prior
-    settings: dict[str, Any]
-    candidates: tuple[Candidate, ...]
-    folds: int
-    held_out_hops: float | None
-    test_hops: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; an infinite penalty is the text ``"inf"``."""
-        return {
-            "rule": self.rule,
-            "chosen": self.chosen.to_dict(),
-            "settings": self.settings | {"penalty": number_to_json(self.settings["penalty"])},
-            "candidates": [candidate.to_dict() for candidate in self.candidates],
-            "folds": self.folds,
-            "held_out_hops": self.held_out_hops,
-            "test_hops": self.test_hops,
-        }
+    penalty: float
+    scores: dict[tuple[str, float], float]
 
 
 def choose_configuration(
-    data: GroupedData,
-    graph: Any,
-    train: Sequence[Name],
-    test: Sequence[Name],
-    rule: str = "regions",
-    *,
-    ridge: float = 0.01,
-) -> ConfigurationChoice:
-    """Choose a prior and a penalty by a rule that sees no label of a test group.
+    rows: GroupedData, graph: GroupGraph, test: Sequence[Name], rule: str, *, ridge: float
+) -> Configuration:
+    """Choose a prior and a penalty by a rule that sees no row of a test group.
 
-    The prior of the graph sees the test groups' adjacency, in validation that of the held-out groups. Test errors of
-    all candidates are recorded beside the scores, to show what a rule missed; they take no part.
+    The prior of the graph sees the test groups' adjacency, in validation that of the held-out groups.
 
     Parameters
     ----------
-    data : rows of the training and the test groups.
-    graph : over all of them, in any form that :func:`~toporo.graphs.as_graph` takes.
-    train, test : the groups.
+    rows : of the training groups.
+    graph : over these and the test groups.
+    test : the test groups.
     rule : ``"regions"`` of training groups are held out, or rows of every group (``"in-distribution"``).
     ridge : as in :func:`~toporo.robust.linear.path`.
     """
-    if rule not in RULES:
-        raise UnknownNameError("rule", rule, RULES)
-    graph, inside, outside = as_graph(graph), data.select(train), data.select(test)
-    folds = list(RULES[rule](inside, graph, test))
+    if rule == "regions":
+        folds = [Split(_without(rows, region), rows.select(region)) for region in regions(graph, rows.groups.names)]
+    else:
+        folds = [rows.split(SET_ASIDE, seed) for seed in range(SPLITS)]
     if not folds:
-        raise DataError(f"{len(train)} training groups are too few to leave regions of them out.")
-    scores = dict.fromkeys(((prior, penalty) for prior in PRIORS for penalty in PENALTIES), 0.0)
-    for fold in folds:
-        for key, fit in _paths(graph, fold.kept, fold.ahead, ridge, ROUGH).items():
-            scores[key] += _error(fit, fold.held_out) / len(folds)
-    final = _paths(graph, inside, test, ridge, FINE)
-    candidates = tuple(Candidate(*key, score, _error(final[key], outside)) for key, score in scores.items())
-    best = min(candidates, key=lambda candidate: candidate.score)
-    hops = [fold.hops for fold in folds if fold.hops is not None]
-    return ConfigurationChoice(
-        rule=rule,
-        chosen=best,
-        prior=_prior(best.prior, graph, list(inside.groups), test),
-        settings={"penalty": best.penalty, "ridge": ridge, "divergence": "l2"},
-        candidates=candidates,
-        folds=len(folds),
-        held_out_hops=float(np.mean(hops)) if hops else None,
-        test_hops=_mean_hops(graph, train, test),
-    )
+        raise DataError(f"{len(rows.groups)} training groups are too few to leave regions of them out.")
+    scores = dict.fromkeys(((measure, penalty) for measure in PRIORS for penalty in PENALTIES), 0.0)
+    for kept, held_out in ((fold.train, fold.validation) for fold in folds):
+        losses = SquaredLosses.from_arrays(kept.x, kept.y, kept.ids)
+        ahead = test if kept.groups == held_out.groups else held_out.groups.names
+        for measure in PRIORS:
+            prior = _prior(measure, graph, kept.groups.names, ahead)
+            for fit in path(losses, prior, penalties=PENALTIES, ridge=ridge, tol=ROUGH):
+                errors = mse_by_group(fit.predict(held_out.x), held_out)
+                scores[measure, fit.penalty] += float(np.mean(list(errors.values()))) / len(folds)
+    measure, penalty = min(scores, key=scores.__getitem__)
+    return Configuration(measure, _prior(measure, graph, rows.groups.names, test), penalty, scores)
 
 
-# ---------------------------------------------------------------- folds
+def _prior(measure: str, graph: GroupGraph, kept: Sequence[Name], ahead: Sequence[Name]) -> Prior:
+    """Make one of :data:`PRIORS` over the kept groups, in the graph of these and of the groups that it looks from."""
+    if measure == "uniform":
+        return Prior.uniform(kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TopoRoWarning)  # about one candidate of many
+        inner = graph.subgraph([*kept, *ahead])
+        return make_prior(inner, kept, ahead, measure=measure, normalization="sum", cautious=False)
 
 
-@dataclass(frozen=True)
-class _RowFold:
-    """Rows to fit to and to measure errors on, the groups that the prior looks from, and hops to the held-out ones."""
-
-    kept: GroupedData
-    held_out: GroupedData
-    ahead: Sequence[Name]
-    hops: float | None
+def _without(rows: GroupedData, names: Sequence[Name]) -> GroupedData:
+    return rows.select([name for name in rows.groups.names if name not in names])
 
 
 def grow_region(graph: GroupGraph, around: Name, size: int) -> tuple[Name, ...]:
@@ -162,64 +115,3 @@ def regions(graph: GroupGraph, names: Sequence[Name]) -> Iterator[tuple[Name, ..
             region = grow_region(inner, name, size)
             if len(region) == size:  # a piece of the graph may be smaller
                 yield region
-
-
-def _mean_hops(graph: GroupGraph, sources: Sequence[Name], targets: Sequence[Name]) -> float | None:
-    """Return the mean hops from targets to the nearest of the sources, over those that a path reaches, if any."""
-    near = graph.hops(sources)
-    hops = [near[name] for name in targets if math.isfinite(near[name])]
-    return float(np.mean(hops)) if hops else None
-
-
-def _leave_regions(data: GroupedData, graph: GroupGraph, _test: Sequence[Name]) -> Iterator[_RowFold]:
-    train = data.groups.names
-    inner = graph.subgraph(train)
-    for region in regions(graph, train):
-        kept = [name for name in train if name not in region]
-        yield _RowFold(data.select(kept), data.select(region), region, _mean_hops(inner, kept, region))
-
-
-def _leave_rows(data: GroupedData, _graph: GroupGraph, test: Sequence[Name]) -> Iterator[_RowFold]:
-    for seed in range(SPLITS):
-        split = data.split(SET_ASIDE, seed)
-        yield _RowFold(split.train, split.validation, test, 0.0)
-
-
-#: Rules by name: each yields the folds of the training rows.
-RULES: dict[str, Callable[[GroupedData, GroupGraph, Sequence[Name]], Iterator[_RowFold]]] = {
-    "regions": _leave_regions,
-    "in-distribution": _leave_rows,
-}
-
-
-# ---------------------------------------------------------------- fits
-
-
-def _prior(name: str, graph: GroupGraph, kept: Sequence[Name], ahead: Sequence[Name]) -> Prior:
-    """Make one of :data:`PRIORS` over the kept groups, in the graph of these and of the groups that it looks from."""
-    if name == "uniform":
-        return Prior.uniform(kept)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)  # about one candidate of many
-        return make_prior(
-            graph.subgraph([*kept, *ahead]), kept, ahead, measure=name, normalization="sum", cautious=False
-        )
-
-
-def _paths(
-    graph: GroupGraph, rows: GroupedData, ahead: Sequence[Name], ridge: float, tol: float
-) -> Mapping[tuple[str, float], RobustFit]:
-    losses = SquaredLosses.from_arrays(rows.x, rows.y, rows.ids)
-    return {
-        (name, fit.penalty): fit
-        for name in PRIORS
-        for fit in path(
-            losses, _prior(name, graph, list(rows.groups), ahead), penalties=PENALTIES, ridge=ridge, tol=tol
-        )
-    }
-
-
-def _error(fit: RobustFit, data: GroupedData) -> float:
-    """Return the squared error summed over outputs, mean over the rows of a group, then over groups."""
-    squares = ((fit.predict(data.x) - data.y) ** 2).sum(axis=1)
-    return float(np.mean(np.bincount(data.codes, squares) / np.bincount(data.codes)))

@@ -11,8 +11,7 @@ The published pickles (Xu et al. 2022, used by Qiao & Peng 2023) are read when p
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,23 +22,15 @@ import numpy.typing as npt
 
 from toporo import pages
 from toporo.data import GroupedData
-from toporo.errors import DataError, listed
+from toporo.errors import DataError
 from toporo.files import sha256
-from toporo.paper.base import Benchmark, BenchmarkTable, register
-from toporo.paper.loaded import (
-    BenchmarkData,
-    FileState,
-    check_published,
-    check_source,
-    data_folder,
-    file_state,
-    find_data,
-)
+from toporo.paper.base import Benchmark, register
+from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import BENCH_METHODS, TRO_GRID, TRO_USES, BenchMethod
 from toporo.paper.protocols import Metric, Protocol, Variant
 from toporo.paper.results import Results
 from toporo.paper.safe_pickle import read_arrays
-from toporo.paper.sections import Sections, any_sections, lowest_seeds, section
+from toporo.paper.sections import Sections, lowest_seeds, section
 from toporo.topology import GroupGraph, Prior
 from toporo.types import Name
 
@@ -69,20 +60,6 @@ class DGSpec:
     cutoff: float
     train: tuple[int, ...]
     one_sided: bool
-
-    @property
-    def how_to_get(self) -> str:
-        """Advice for getting the published file."""
-        return f"toporo generates it when needed (--source generated); the published file goes there as dg/{self.file}."
-
-    def find(self, folder: Path) -> Path | None:
-        """Return the published file in a data folder or its ``dg``, if it exists."""
-        return next((path for path in (folder / self.file, folder / "dg" / self.file) if path.is_file()), None)
-
-    def file_states(self, folder: Path | None) -> list[FileState]:
-        """Compare the file in a data folder with its checksum."""
-        path = self.find(folder) if folder is not None else None
-        return [file_state(path, self.checksum) if path else (f"dg/{self.file}", "absent (generated when needed)")]
 
     def radius(self, angle: float) -> float:
         """Return the distance of a group's centres from the origin."""
@@ -115,23 +92,20 @@ DG60 = DGSpec(
 POINTS_PER_CLASS = 50
 
 
-def load(
-    spec: DGSpec, folder: str | os.PathLike[str] | None = None, *, source: str = "auto", seed: int = GENERATOR_SEED
-) -> BenchmarkData:
-    """Load the benchmark.
+def load(spec: DGSpec, path: Path) -> BenchmarkData:
+    """Read the published file."""
+    check(spec, path)
+    return _benchmark(spec, read_arrays(path), spec.train, "published", {"sha256": spec.checksum})
 
-    ``source="published"`` requires the authors' file (its checksum is verified before it is read), ``"generated"`` runs
-    the generator; ``"auto"`` takes a file if the data folder (``folder``, else ``$TOPORO_DATA``) has one. A folder
-    given in the call must have it.
-    """
-    check_source(spec.name, source, ("auto", "published", "generated"))
-    if source == "auto" and folder is None:
-        where = data_folder()
-        source = "auto" if where is not None and spec.find(where) else "generated"
-    if source == "generated":
-        return generate(spec, seed=seed)
-    path = find_data(spec.name, folder, spec.find, f"{spec.file} or dg/{spec.file}", spec.how_to_get)
-    return read_published(spec, path, source)
+
+def check(spec: DGSpec, path: Path) -> str:
+    """Return ``"intact"`` for the published file; any other is an error."""
+    if (digest := sha256(path)) != spec.checksum:
+        raise DataError(
+            f"{path} differs from the published file and is not read: its sha256 is {digest}, expected "
+            f"{spec.checksum}. Put the published file there, or use --source generated."
+        )
+    return "intact"
 
 
 def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> BenchmarkData:
@@ -152,9 +126,9 @@ def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> BenchmarkData:
         if len(GroupGraph.from_adjacency(adjacency, range(spec.groups)).components()) == 1:
             break
     train = np.argsort(angles)[: len(spec.train)] if spec.one_sided else np.arange(len(spec.train))
-    rows = GroupedData.from_arrays(x, y, np.repeat(np.arange(spec.groups), 2 * POINTS_PER_CLASS))
-    about = {"generator_seed": seed}
-    return _benchmark(spec, rows, adjacency, angles, train.tolist(), "generated", about)
+    domains = np.repeat(np.arange(spec.groups), 2 * POINTS_PER_CLASS)
+    arrays = {"data": x, "label": y, "domain": domains, "A": adjacency, "angle": angles}
+    return _benchmark(spec, arrays, train.tolist(), "generated", {"generator_seed": seed})
 
 
 def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
@@ -166,37 +140,11 @@ def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.
     return kept[:count]
 
 
-def read_published(spec: DGSpec, path: Path, source: str = "auto") -> BenchmarkData:
-    """Read the published pickle or, unless ``source`` is ``"published"``, one in its format."""
-    found = check_published(path, spec.checksum, source)
-    arrays = read_arrays(path)
-    k = spec.groups
-    n = 2 * k * POINTS_PER_CLASS
-    for key, shape in {"data": (n, 2), "label": (n,), "domain": (n,), "A": (k, k), "angle": (k,)}.items():
-        if key not in arrays or arrays[key].shape != shape:
-            shown = f"shape {arrays[key].shape}" if key in arrays else "nothing"
-            raise DataError(f"{path} is not {spec.name}: expected an array {key!r} of shape {shape}, found {shown}.")
-    groups = np.unique(arrays["domain"])
-    if not np.array_equal(groups, range(k)):
-        raise DataError(
-            f"{path} is not {spec.name}: expected rows of the groups 0 to {k - 1}, found rows of "
-            f"{listed(groups.tolist())}."
-        )
-    rows = GroupedData.from_arrays(
-        arrays["data"].copy(), arrays["label"].astype(np.int64), arrays["domain"].astype(np.int64)
-    )
-    return _benchmark(spec, rows, arrays["A"], arrays["angle"], spec.train, found, {"sha256": sha256(path)})
-
-
 def _benchmark(
-    spec: DGSpec,
-    rows: GroupedData,
-    adjacency: npt.NDArray[Any],
-    angles: npt.NDArray[Any],
-    train: Sequence[int],
-    source: str,
-    about: Mapping[str, Any],
+    spec: DGSpec, arrays: Mapping[str, npt.NDArray[Any]], train: Sequence[int], source: str, about: Mapping[str, Any]
 ) -> BenchmarkData:
+    """Return the benchmark of arrays as in a published file."""
+    x, y, domains, adjacency, angles = (arrays[name] for name in ("data", "label", "domain", "A", "angle"))
     graph = GroupGraph.from_adjacency(adjacency, range(spec.groups))
     # For drawing, groups are evenly spaced along the spiral, in the order of their angles.
     spaced = np.linspace(0.0, spec.arc * (1.0 - 1.0 / spec.groups), spec.groups)
@@ -206,7 +154,7 @@ def _benchmark(
     }
     return BenchmarkData(
         name=spec.name,
-        data=rows,
+        data=GroupedData.from_arrays(x.copy(), y.astype(np.int64), domains.astype(np.int64)),
         graph=GroupGraph(graph.names, graph.edges, positions=positions),
         train=tuple(sorted(train)),
         test=tuple(group for group in range(spec.groups) if group not in train),
@@ -220,14 +168,12 @@ def near_to_far(loaded: BenchmarkData) -> list[Name]:
     return sorted(loaded.test, key=loaded.about["angles"].__getitem__)
 
 
-def to_table(loaded: BenchmarkData) -> BenchmarkTable:
-    """Return one point per row, with its class as ``label``."""
+def to_table(loaded: BenchmarkData) -> Iterator[list[Any]]:
+    """Yield one point per row, with its class as ``label``."""
     data = loaded.data
-    rows = (
-        [domain, *point.tolist(), ("blue", "red")[int(label)]]
-        for domain, point, label in zip(data.ids.names, data.x, data.y, strict=True)
-    )
-    return BenchmarkTable.from_rows(loaded, ["domain", "x1", "x2", "label"], rows, group="domain", target="label")
+    yield ["domain", "x1", "x2", "label"]
+    for domain, point, label in zip(data.ids.names, data.x, data.y, strict=True):
+        yield [domain, *point.tolist(), ("blue", "red")[int(label)]]
 
 
 # ---------------------------------------------------------------------- the table
@@ -373,11 +319,6 @@ GRID = 160
 
 
 def sections(part: Results) -> Sections:
-    """Return the figures, in the order of the page."""
-    return [*any_sections(part), *_boundaries(part)]
-
-
-def _boundaries(part: Results) -> Sections:
     """Draw the classes that the networks predict in the plane."""
     from toporo.paper.fits import class_probabilities  # torch takes seconds that loading a data set need not wait for
 
@@ -411,9 +352,11 @@ for _spec in (DG15, DG60):
             protocol=PROTOCOLS[_spec.name],
             others={"paper": PAPER[_spec.name]},
             priors={name: partial(make, _spec) for name, make in _PRIORS.items()},
+            place=f"dg/{_spec.file}",
             load=partial(load, _spec),
-            how_to_get=_spec.how_to_get,
-            files=_spec.file_states,
+            check=partial(check, _spec),
+            generate=partial(generate, _spec),
+            how_to_get="toporo generates it when needed (--source generated).",
             table=to_table,
             near_to_far=near_to_far if _spec.one_sided else None,
             sections=sections,

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from toporo import pages
-from toporo.data import ImageStore
-from toporo.errors import DataError
-from toporo.paper.base import Benchmark, Vision, register
+from toporo.errors import listed
+from toporo.paper.base import Benchmark, register
 from toporo.paper.image_folder import ImageFolder
 from toporo.paper.methods import MILD_TRO, ON_IMAGES_EXTRA, WARM_UP_SHARE
 from toporo.paper.protocols import Metric, Protocol, Variant
-from toporo.paper.results import Results
-from toporo.paper.sections import Sections, any_sections, sample_runs, section
-
-_PACS = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
-_VLCS = {"Caltech101": 1415, "LabelMe": 2656, "SUN09": 3282, "VOC2007": 3376}
-_OFFICE_HOME = {"Art": 2427, "Clipart": 4365, "Product": 4439, "Real World": 4357}
-_TERRA = ("location_100", "location_38", "location_43", "location_46")
 
 SPECS: dict[str, ImageFolder] = {
-    spec.name: spec
-    for spec in (
-        ImageFolder("pacs", "PACS", "PACS", tuple(_PACS), _PACS),
-        ImageFolder("vlcs", "VLCS", "VLCS", tuple(_VLCS), _VLCS),
-        ImageFolder("terra", "TerraIncognita", "terra_incognita", _TERRA),
-        ImageFolder("office_home", "OfficeHome", "office_home", tuple(_OFFICE_HOME), _OFFICE_HOME),
+    name: ImageFolder(name, title, folder, domains)
+    for name, title, folder, domains in (
+        ("pacs", "PACS", "PACS", ("art_painting", "cartoon", "photo", "sketch")),
+        ("vlcs", "VLCS", "VLCS", ("Caltech101", "LabelMe", "SUN09", "VOC2007")),
+        ("terra", "TerraIncognita", "terra_incognita", ("location_100", "location_38", "location_43", "location_46")),
+        ("office_home", "OfficeHome", "office_home", ("Art", "Clipart", "Product", "Real World")),
     )
 }
-
-
-def _origin(source: str, about: Mapping[str, Any]) -> str:  # noqa: ARG001  # benchmarks share one signature
-    """Return how many images there were beside the published data set, for a caption."""
-    complete = about.get("complete")  # None if the number of published images is unknown
-    more = "" if complete is None else f", {'as many per domain' if complete else 'not as many'} as were published"
-    count = f"{about['rows']:,} " if "rows" in about else ""
-    return f"a folder of {count}images{more}"
 
 
 # ---------------------------------------------------------------------- the tables
@@ -113,7 +96,6 @@ def _protocol(spec: ImageFolder) -> Protocol:
             )
             for i, domain in enumerate(spec.domains)
         ),
-        task="classification",
         model="images",
         digits=1,
         changes=_CHANGES,
@@ -123,8 +105,8 @@ def _protocol(spec: ImageFolder) -> Protocol:
         average={method: values[-1] for method, values in figures.items()},
         notes=(
             "Each domain in turn is never trained on; the figures are over all of its images. Of every other domain, "
-            "80 % is trained on and 20 % can choose a step. What counts is the mean of the weights over the steps from "
-            "300 on; the other columns are of weights at single steps.",
+            "80 % is trained on and 20 % can choose a step. What counts is the mean of the weights over the last "
+            "85 % of the steps; the other columns are of weights at single steps.",
             "TRO-data learns its topology from the features of the ERM run with the same seed and training images; "
             "it sees nothing of the test domain. Domains may be equally far apart, and where resampling the images "
             "does not bear its prior out, the prior is uniform. TRO with a uniform prior is its control.",
@@ -134,48 +116,17 @@ def _protocol(spec: ImageFolder) -> Protocol:
     )
 
 
-# ---------------------------------------------------------------------- the report
-
-
-def sections(part: Results) -> Sections:
-    """Return the figures of one domain held out, in the order of the page."""
-    return [*any_sections(part), *_samples(part)]
-
-
-def _samples(part: Results) -> Sections:
-    """Show pictures of the domain held out, and the classes that ERM and TRO-data predict."""
-    runs = sample_runs(part)
-    if not runs:
-        return []
-    store = part.loaded.store
-    if not isinstance(store, ImageStore):
-        raise DataError(f"{part.loaded.name} has no store of images, though its runs have samples of them.")
-    photos = []
-    for i, row in enumerate(next(iter(runs.values()))["samples"]["rows"]):  # the same of all methods
-        guesses = {
-            title: pages.pictures.Guess(store.classes[run["samples"]["predicted"][i]], run["samples"]["confidence"][i])
-            for title, run in runs.items()
-        }
-        photos.append(pages.pictures.Photo(store.images[row], store.classes[part.loaded.data.y[row]], guesses))
-    text = (
-        f"Pictures of the domain {part.loaded.test[0]}, which no method trained on: the class above, the predicted "
-        f"class and its probability below, after the last {part.protocol.moment} of the runs with the lowest seed."
-    )
-    return section(part, "samples", "Samples of the domain held out", text, pages.pictures.photo_samples(photos))
-
-
 for _spec in SPECS.values():
     register(
         Benchmark(
             title=f"{_spec.title}: pictures in {len(_spec.domains)} domains, each in turn the test domain",
             protocol=_protocol(_spec),
-            load=_spec.load,
-            how_to_get=_spec.how_to_get,
-            files=_spec.file_states,
-            vision=Vision(networks=("resnet18", "resnet50"), cached=True, pretrained=True),
-            origin=_origin,
+            place=_spec.folder,
+            load=partial(_spec.load, test=_spec.domains[0]),
+            check=_spec.check,
+            how_to_get="DomainBed's download script gets it; its images go into the data folder as "
+            f"{_spec.folder}/<domain>/<class>/<image>, with the domains {listed(_spec.domains)}.",
+            networks=("resnet18", "resnet50"),
             group="domain",
-            facts=lambda loaded: {key: loaded[0].about[key] for key in ("size", "complete")},
-            sections=sections,
         )
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,16 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toporo.data import GroupedData, Split
-from toporo.errors import DataError, DivergedError, SettingError
+from toporo.errors import DivergedError, SettingError
 from toporo.objectives import OBJECTIVES, Objective, make_objective
 from toporo.paper.base import BENCHMARKS, ON_CPU, Benchmark, VisionChoices
-from toporo.paper.loaded import BenchmarkData, ByGroup, mean_by_group, mean_of_groups, mse_by_group
+from toporo.paper.loaded import BenchmarkData, ByGroup, mean_by_group, mse_by_group
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol
 from toporo.paper.results import Results
 from toporo.paper.runs import Run, Store
 from toporo.registry import Registry
 from toporo.robust import fit_linear
+from toporo.text import number_to_json
 from toporo.topology import GroupGraph, Prior, learn_topology
 from toporo.training import MLP, Batches, RoundRecord, TrainingPlan, fit, outputs_of
 from toporo.types import Array, Name, Record
@@ -54,31 +55,17 @@ class Assignment:
     runtime: VisionChoices = ON_CPU
 
     @property
-    def protocol(self) -> Protocol:
-        """The protocol of the run."""
-        return self.run.protocol
-
-    @property
-    def method(self) -> BenchMethod:
-        """The method of the run."""
-        return self.run.method
-
-    @property
-    def seed(self) -> int:
-        """The seed of the run."""
-        return self.run.seed
-
-    @property
     def baseline(self) -> BenchMethod:
         """The method whose features topologies are learned from."""
-        if self.protocol.baseline is None:
-            raise SettingError(f"{self.protocol.benchmark} has no baseline whose features a topology is learned from.")
-        return self.protocol.baseline
+        name = self.run.protocol.benchmark
+        if self.run.protocol.baseline is None:
+            raise SettingError(f"{name} has no baseline whose features a topology is learned from.")
+        return self.run.protocol.baseline
 
     @property
     def benchmark(self) -> Benchmark:
         """The benchmark's definition."""
-        return BENCHMARKS[self.protocol.benchmark]
+        return BENCHMARKS[self.run.protocol.benchmark]
 
     @functools.cached_property
     def train(self) -> GroupedData:
@@ -97,23 +84,16 @@ class Assignment:
 
     def split(self) -> Split:
         """Return the rows of the training groups to train on and to validate on."""
-        return self.benchmark.split(self.loaded, self.seed, self.protocol.validation)
+        return self.benchmark.split(self.loaded, self.run.seed, self.run.protocol.validation)
 
     def prior(self, rows: GroupedData, learn: Learn | None = None) -> PriorAndGraph:
         """Return the method's prior, computed from these rows, and its graph if that was learned."""
-        kind = self.method.prior
+        kind = self.run.method.prior
         if kind is None:
             return None, None
         if kind in self.benchmark.priors:
             return self.benchmark.priors[kind](self.loaded), None
         return PRIORS[kind](self, rows, learn)
-
-    def summary(self, by_group: ByGroup) -> dict[str, Any]:
-        """Return the metrics of an evaluation from the values of the test groups."""
-        if not self.run.fold:
-            return self.benchmark.summary(by_group, self.loaded)
-        metrics = mean_of_groups(by_group, self.loaded)  # a benchmark's summary may know its own test groups only
-        return {self.protocol.whole.key: metrics["test"], **metrics}
 
 
 @dataclass(frozen=True)
@@ -125,7 +105,6 @@ class Fitted:
     history : one entry per evaluated round; a single one for models without rounds, none if training diverged.
     tensors : the model.
     prior, graph, choice : the prior, the learned graph behind it, and how a rule chose it.
-    samples : predictions for the report.
     timing : speed of training.
     diverged : error message if training diverged.
     """
@@ -135,7 +114,6 @@ class Fitted:
     prior: Prior | None = None
     graph: GroupGraph | None = None
     choice: Mapping[str, Any] | None = None
-    samples: Mapping[str, Any] | None = None
     timing: Mapping[str, Any] | None = None
     diverged: str | None = None
 
@@ -158,14 +136,14 @@ def _uniform(given: Assignment, rows: GroupedData, learn: Learn | None) -> Prior
 @PRIORS.register("physical")
 def _physical(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
     """The prior of the given graph, which sees the adjacency of the test groups."""
-    return given.loaded.graph.prior(given.loaded.train, given.loaded.test, **given.protocol.priors), None
+    return given.loaded.graph.prior(given.loaded.train, given.loaded.test, **given.run.protocol.priors), None
 
 
 @PRIORS.register("shuffled")
 def _shuffled(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
     """The physical prior, assigned to other groups at random."""
-    prior = given.loaded.graph.prior(given.loaded.train, given.loaded.test, **given.protocol.priors)
-    return prior.shuffled(given.seed), None
+    prior = given.loaded.graph.prior(given.loaded.train, given.loaded.test, **given.run.protocol.priors)
+    return prior.shuffled(given.run.seed), None
 
 
 @PRIORS.register("data")
@@ -173,50 +151,28 @@ def _data(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAnd
     """The prior of a graph learned from the ERM features of the training groups, as in the paper."""
     if learn is None:
         raise SettingError("a prior of kind 'data' comes from a network's features: use 'inputs' for other models.")
-    graph = learn(**given.protocol.data_topology)
-    return graph.prior(given.loaded.train, **given.protocol.priors), graph
+    graph = learn(**given.run.protocol.data_topology)
+    return graph.prior(given.loaded.train, **given.run.protocol.priors), graph
 
 
-@PRIORS.register("inputs")
-def _inputs(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
-    """The prior of a graph learned from the raw inputs of the training groups."""
-    return _from_inputs(given, rows)
-
-
-@PRIORS.register("data-inputs")
-def _data_inputs(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
-    """The prior of a graph learned from the raw inputs of all groups, those of the test groups unlabelled."""
-    return _from_inputs(given, rows, given.test)
-
-
-def _from_inputs(given: Assignment, rows: GroupedData, test: GroupedData | None = None) -> PriorAndGraph:
-    """Return the prior of a graph learned from raw inputs, those of test groups too if they are given."""
-    settings, priors = dict(given.protocol.inputs_topology), dict(given.protocol.priors)
+def _inputs(given: Assignment, rows: GroupedData, learn: Any, test: GroupedData | None = None) -> PriorAndGraph:
+    """The prior of a graph learned from the raw inputs of the training groups, and of test groups if they are given."""
+    settings, priors = dict(given.run.protocol.inputs_topology), dict(given.run.protocol.priors)
     if measure := settings.pop("measure", None):
         priors["measure"] = measure
+    features, names = rows.x, rows.ids.names
     if test is not None:
-        settings |= {"test_features": test.x, "test_groups": test.ids}
-    graph = learn_topology(rows.x, rows.ids, resamples=0, **settings)
+        features, names = np.concatenate([rows.x, test.x]), [*names, *test.ids.names]
+        settings["test_groups"] = test.ids.groups
+    graph = learn_topology(features, names, resamples=0, **settings)
     return graph.prior(given.loaded.train, None if test is None else given.loaded.test, **priors), graph
 
 
+PRIORS.register("inputs")(_inputs)
+PRIORS.register("data-inputs")(lambda given, rows, learn: _inputs(given, rows, learn, given.test))
+
+
 # ---------------------------------------------------------------------- networks on plain rows
-
-
-@dataclass(frozen=True)
-class TargetKind:
-    """The parts in which classification and regression differ.
-
-    Attributes
-    ----------
-    loss : per-sample loss ``(outputs, targets) -> (n,)``.
-    outputs : number of outputs of a network.
-    by_group : accuracy or error in every group from a network's outputs for its rows.
-    """
-
-    loss: Callable[[Tensor, Tensor], Tensor]
-    outputs: Callable[[GroupedData], int]
-    by_group: Callable[[npt.NDArray[Any], GroupedData], ByGroup]
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -228,42 +184,33 @@ def _floored_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.nll_loss((outputs.softmax(dim=1) + 1e-4).log(), targets, reduction="none")
 
 
-def _accuracy(outputs: npt.NDArray[Any], data: GroupedData) -> ByGroup:
-    return mean_by_group(outputs.argmax(axis=1) == data.y, data)
-
-
-_CLASSES = TargetKind(
-    loss=functools.partial(F.cross_entropy, reduction="none"),
-    outputs=lambda data: int(data.y.max()) + 1,
-    by_group=_accuracy,
-)
-#: Kind of target by task.
-TARGETS: dict[str, TargetKind] = {
-    "classification": _CLASSES,
-    "floored-classification": replace(_CLASSES, loss=_floored_cross_entropy),
-    "regression": TargetKind(
-        loss=_squared_error,
-        outputs=lambda data: int(np.prod(data.y.shape[1:], dtype=int)),
-        by_group=lambda outputs, data: mse_by_group(outputs.reshape(data.y.shape), data),
-    ),
+#: Loss per sample, ``(outputs, targets) -> (n,)``, by task.
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "classification": functools.partial(F.cross_entropy, reduction="none"),
+    "floored-classification": _floored_cross_entropy,
+    "regression": _squared_error,
 }
+
+
+def _score_by_group(task: str, outputs: npt.NDArray[Any], data: GroupedData) -> ByGroup:
+    """Return the accuracy, or the error in a regression, of a network's outputs for these rows."""
+    if task == "regression":
+        return mse_by_group(outputs.reshape(data.y.shape), data)
+    return mean_by_group(outputs.argmax(axis=1) == data.y, data)
 
 
 def build_model(protocol: Protocol, loaded: BenchmarkData, seed: int) -> MLP:
     """Return the protocol's network for a benchmark, freshly initialised."""
-    data = loaded.data
-    return MLP(data.x.shape[1], TARGETS[protocol.task].outputs(data), protocol.hidden, seed=seed, **protocol.network)
+    x, y = loaded.data.x, loaded.data.y
+    outputs = int(np.prod(y.shape[1:], dtype=int)) if protocol.task == "regression" else int(y.max()) + 1
+    return MLP(x.shape[1], outputs, protocol.hidden, seed=seed, **protocol.network)
 
 
 def class_probabilities(part: Results, record: Record, points: npt.NDArray[Any]) -> Array:
     """Return the class probabilities of a run's network for these inputs, of shape ``(points, classes)``."""
     model = build_model(part.protocol, part.loaded, record["seed"])
     tensors = part.store.tensors(record["key"])
-    try:
-        model.load_state_dict({name: torch.as_tensor(value) for name, value in tensors.items()})
-    except RuntimeError as error:
-        path = part.store.path(record["key"], "safetensors")
-        raise DataError(f"{path} has another network: delete it, and run again ({error}).") from None
+    model.load_state_dict({name: torch.as_tensor(value) for name, value in tensors.items()})
     probabilities: Array = model(torch.as_tensor(points)).detach().softmax(dim=1).numpy()
     return probabilities
 
@@ -289,32 +236,29 @@ def method_objective(
 @FITS.register("mlp")
 def _network(given: Assignment) -> Fitted:
     split = given.split()
-    prior, graph = _network_prior(given, split)
-    model = build_model(given.protocol, given.loaded, given.seed)
-    by_group = TARGETS[given.protocol.task].by_group
+    run = given.run
+    model = build_model(run.protocol, given.loaded, run.seed)
+    by_group = functools.partial(_score_by_group, run.protocol.task)
+
+    def learn(**settings: Any) -> GroupGraph:
+        """Learn a graph from the features of the baseline, trained for that."""
+        teacher = build_model(run.protocol, given.loaded, run.seed)
+        _train(given, split, teacher, given.baseline, None, "features")
+        features = outputs_of(teacher, split.train, given.runtime.device, features=True)
+        return learn_topology(features, split.train.ids, resamples=0, **settings)
+
+    prior, graph = given.prior(split.train, learn)
 
     def evaluate(network: nn.Module) -> dict[str, Any]:
         held_out = by_group(outputs_of(network, split.validation), split.validation)
-        metrics = given.summary(by_group(outputs_of(network, given.test), given.test))
-        return {"validation": float(np.mean(list(held_out.values()))), **metrics}
+        test = by_group(outputs_of(network, given.test), given.test)
+        return {"validation": float(np.mean(list(held_out.values()))), **given.benchmark.summary(test, given.loaded)}
 
     try:
-        history = _train(given, split, model, given.method, prior, "main", evaluate=evaluate)
+        history = _train(given, split, model, run.method, prior, "main", evaluate=evaluate)
     except DivergedError as error:
         return Fitted([], prior=prior, graph=graph, diverged=str(error))
     return Fitted([epoch for epoch in history if epoch.metrics], model.state_dict(), prior, graph)
-
-
-def _network_prior(given: Assignment, split: Split) -> PriorAndGraph:
-    """Return the prior of a network's method; if it is learned from features, train the baseline for them."""
-
-    def learn(**settings: Any) -> GroupGraph:
-        model = build_model(given.protocol, given.loaded, given.seed)
-        _train(given, split, model, given.baseline, None, "features")
-        features = outputs_of(model, split.train, given.runtime.device, features=True)
-        return learn_topology(features, split.train.ids, resamples=0, **settings)
-
-    return given.prior(split.train, learn)
 
 
 def _train(
@@ -327,18 +271,18 @@ def _train(
     evaluate: Callable[[nn.Module], dict[str, Any]] | None = None,
 ) -> list[RoundRecord]:
     """Train a network by epochs under the protocol."""
-    protocol = given.protocol
+    protocol = given.run.protocol
     plan = TrainingPlan(
         rounds=protocol.rounds,
         learning_rate=protocol.learning_rate,
-        seed=given.seed,
+        seed=given.run.seed,
         half_life=protocol.half_life,
         evaluate_every=protocol.evaluate_every,
         device=given.runtime.device,
     )
     batches = Batches.of(split.train, protocol.per_group, paired=protocol.paired)
     objective = method_objective(method, batches, prior, model, plan)
-    loss = TARGETS[protocol.task].loss
+    loss = LOSSES[protocol.task]
     return fit(model, objective, batches, loss, plan, evaluate=evaluate, checkpoint=given.checkpoint(phase)).history
 
 
@@ -350,7 +294,7 @@ def _measured(
 ) -> Fitted:
     """Return the only evaluation of a regression without rounds: its training loss, weights and errors."""
     loss = float(np.mean(list(mse_by_group(predict(given.train.x), given.train).values())))
-    metrics = given.summary(mse_by_group(predict(given.test.x), given.test))
+    metrics = given.benchmark.summary(mse_by_group(predict(given.test.x), given.test), given.loaded)
     return Fitted([RoundRecord(1, loss, dict(weights or {}), metrics)], **kept)
 
 
@@ -358,7 +302,7 @@ def _measured(
 def _linear(given: Assignment) -> Fitted:
     """Solve the convex problem exactly on all rows of the training groups: there is no round to validate."""
     prior, graph = given.prior(given.train)
-    return _solved(given, prior, given.method.settings, graph=graph)
+    return _solved(given, prior, given.run.method.settings, graph=graph)
 
 
 @FITS.register("linear-chosen")
@@ -366,10 +310,10 @@ def _linear_chosen(given: Assignment) -> Fitted:
     """Solve it under a prior and a penalty that a rule chooses without test labels."""
     from toporo.paper.configuration import choose_configuration  # few methods need it
 
-    choice = choose_configuration(
-        given.loaded.data, given.loaded.graph, given.loaded.train, given.loaded.test, **given.method.settings
-    )
-    return _solved(given, choice.prior, choice.settings, choice=choice.to_dict())
+    choice = choose_configuration(given.train, given.loaded.graph, given.loaded.test, **given.run.method.settings)
+    settings = {"penalty": choice.penalty, "ridge": given.run.method.settings["ridge"]}
+    chosen = {"measure": choice.measure, "penalty": number_to_json(choice.penalty)}
+    return _solved(given, choice.prior, settings, choice=chosen)
 
 
 def _solved(given: Assignment, prior: Prior | None, settings: Mapping[str, Any], **kept: Any) -> Fitted:
@@ -381,4 +325,4 @@ def _solved(given: Assignment, prior: Prior | None, settings: Mapping[str, Any],
 @FITS.register("rule")
 def _rule_of_thumb(given: Assignment) -> Fitted:
     """Apply a written prediction rule, which is not fitted: the benchmark's rule of the method's name."""
-    return _measured(given, given.benchmark.rules[given.method.name](given.train, given.loaded))
+    return _measured(given, given.benchmark.rules[given.run.method.name](given.train, given.loaded))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from toporo.data import GroupedData, ImageStore, Split, TileStore
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoWarning, UnknownNameError
-from toporo.files import sha256
+from toporo.errors import DatasetNotFoundError, TopoRoWarning
 from toporo.topology import GroupGraph, Prior
 from toporo.types import Array, Name
 
@@ -24,8 +23,6 @@ ENVIRONMENT = "TOPORO_DATA"
 Predict: TypeAlias = Callable[[Array], Array]
 #: An accuracy or an error by group.
 ByGroup: TypeAlias = dict[Name, float]
-#: A path and its state: ``"intact"``, ``"differs"``, ``"complete"``, ``"damaged (why)"``, ``"absent (what to do)"``.
-FileState: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -38,12 +35,11 @@ class BenchmarkData:
     data : the rows; where there is a ``store``, inputs are row numbers in it.
     graph : over the groups; without an edge where none is given.
     train, test : groups to train on, and groups that training never sees.
-    source : where the rows came from: ``"published"`` (the authors' file, checksum verified), ``"file"`` (one in their
-        format with another checksum) or ``"generated"``.
-    task : ``"classification"`` (targets are classes), ``"regression"`` (targets are numbers, one or several per row),
-        ``"images"`` (classes of pictures) or ``"segmentation"`` (a class per pixel).
+    source : origin of the rows: ``"published"`` (the published data, verified by checksums), ``"file"`` (other files in
+        their format) or ``"generated"``.
     about : further facts for the benchmark's report and fits.
     store : the pixels, of images and of tiles.
+    remarks : sentences for the terminal and the top of the report about data that is missing or cannot be used.
     """
 
     name: str
@@ -52,9 +48,9 @@ class BenchmarkData:
     train: tuple[Name, ...]
     test: tuple[Name, ...]
     source: str
-    task: str = "classification"
     about: Mapping[str, Any] = field(default_factory=dict)
     store: ImageStore | TileStore | None = None
+    remarks: tuple[str, ...] = ()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -91,12 +87,8 @@ def mse_by_group(predictions: Any, data: GroupedData) -> ByGroup:
     predictions : in the order of the data's rows and in the unit of its targets.
     data : the rows with their targets and groups.
     """
-    if hasattr(predictions, "detach"):
-        predictions = predictions.detach().cpu()
-    given = np.asarray(predictions, dtype=np.float64)
-    if given.shape != data.y.shape:
-        raise DataError(f"the predictions have shape {given.shape}, the targets {data.y.shape}: they must agree.")
-    return mean_by_group(((given - data.y) ** 2).reshape(len(data), -1).sum(axis=1), data)
+    errors = np.asarray(predictions, dtype=np.float64) - data.y
+    return mean_by_group((errors**2).reshape(len(data), -1).sum(axis=1), data)
 
 
 def mean_of_groups(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:  # noqa: ARG001  # summaries share it
@@ -113,80 +105,23 @@ def random_split(loaded: BenchmarkData, seed: int, fraction: float) -> Split:
 # ---------------------------------------------------------------------- files
 
 
-def check_source(name: str, source: str, admitted: Sequence[str], how_to_get: str = "") -> None:
-    """Raise an error unless a benchmark admits the source."""
-    if source == "generated" and source not in admitted:
-        raise SettingError(f"{name} is made of real data and cannot be generated. {how_to_get}")
-    if source not in admitted:
-        raise UnknownNameError("source", source, admitted)
-
-
 def cache_folder() -> Path:
     """Return the default folder for downloads: ``toporo`` in ``$XDG_CACHE_HOME``, else in ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "toporo"
 
 
-def download_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder for downloads: the given one, else ``$TOPORO_DATA``, else the cache. It need not exist."""
-    name = given if given is not None else os.environ.get(ENVIRONMENT)
-    return Path(name).expanduser() if name else cache_folder()
+def data_folder(given: str | os.PathLike[str] | None = None, *, new: bool = False) -> Path:
+    """Return the data folder: the given one, else ``$TOPORO_DATA``, else the cache.
 
-
-def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the folder with downloaded data: the given one, else ``$TOPORO_DATA``, else the cache if it exists.
-
-    None if there is none of these. One that is named must exist.
+    One that is named must exist unless it may be ``new``.
     """
-    folder = download_folder(given)
-    if folder.is_dir():
-        return folder
-    if not (given if given is not None else os.environ.get(ENVIRONMENT)):
-        return None
-    how = "--data / folder=" if given is not None else f"the environment variable {ENVIRONMENT}"
-    raise DatasetNotFoundError(
-        f"no such data folder: {folder} (from {how}). Give an existing folder, or leave it out to use what toporo "
-        "can generate itself."
-    )
-
-
-def find_data(
-    name: str,
-    folder: str | os.PathLike[str] | None,
-    find: Callable[[Path], Path | None],
-    expected: str,
-    how_to_get: str,
-) -> Path:
-    """Return the file or folder of a benchmark in the data folder, or raise an error that says how to get it.
-
-    Parameters
-    ----------
-    name, folder : of the benchmark, and as in :func:`data_folder`.
-    find : returns the file or folder in a data folder, or None.
-    expected, how_to_get : what was looked for, and what to do without it, for the message.
-    """
-    where = data_folder(folder)
-    path = find(where) if where is not None else None
-    if path is None:
-        looked = where if where is not None else "any data folder: there is none"
-        how = f"{how_to_get} Name the folder that holds it with --data or $TOPORO_DATA."
-        raise DatasetNotFoundError(f"{name}: no {expected} in {looked}. {how}")
-    return path
-
-
-def check_published(path: Path, checksum: str, source: str) -> str:
-    """Return ``"published"`` or ``"file"`` by the checksum of a file; ``source`` may insist on the first."""
-    digest = sha256(path)
-    if digest == checksum:
-        return "published"
-    if source == "published":
-        raise DataError(
-            f"{path} differs from the published file and was not read: its sha256 is {digest}, expected {checksum}. "
-            "Put the published file there, or use --source auto to take this one."
+    named = given if given is not None else os.environ.get(ENVIRONMENT)
+    folder = Path(named).expanduser() if named else cache_folder()
+    if named and not new and not folder.is_dir():
+        how = "--data / folder=" if given is not None else f"the environment variable {ENVIRONMENT}"
+        raise DatasetNotFoundError(
+            f"no such data folder: {folder} (from {how}). Give an existing folder, or leave it out to use what toporo "
+            "can generate itself."
         )
-    return "file"
-
-
-def file_state(path: Path, checksum: str) -> FileState:
-    """Compare a file with its published checksum."""
-    return str(path), "intact" if sha256(path) == checksum else "differs"
+    return folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from toporo.registry import Registry
@@ -115,9 +116,12 @@ _WARM_GRID = {"penalty": (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), "warm_up_share": (0.
 _SD_GRID = {"penalty": (1e-5, 1e-4, 1e-3, 1e-2, 0.1)}
 
 _TOPOLOGY, _WORST = frozenset({TOPOLOGY}), frozenset({WORST_CASE})
+_tro = partial(BenchMethod, objective="tro", grid=TRO_GRID, uses=TRO_USES)
+_linear = partial(BenchMethod, settings=_EXACT, model="linear")
+_chosen = partial(BenchMethod, model="linear-chosen", uses=TRO_USES)
 
 for _method in (
-    BenchMethod("linear-erm", "Linear ERM", None, _WEIGHTED, model="linear", baseline=True),
+    _linear("linear-erm", "Linear ERM", settings=_WEIGHTED, baseline=True),
     BenchMethod("erm", "ERM", "erm", baseline=True, grid={}),
     BenchMethod("iw-erm", "IW-ERM, physical prior", "iw-erm", prior="physical", control=True, uses=_TOPOLOGY, grid={}),
     BenchMethod("irm", "IRM", "irm", {"penalty": 100.0, "warm_up_share": WARM_UP_SHARE}, grid=_WARM_GRID),
@@ -128,54 +132,33 @@ for _method in (
     BenchMethod("mmd", "MMD", "mmd", {"penalty": 1.0}),
     BenchMethod("dann", "DANN", "dann", {"penalty": 1.0}),
     BenchMethod("iw-erm-data", "IW-ERM, learned prior", "iw-erm", prior="data", control=True, uses=_TOPOLOGY, grid={}),
-    BenchMethod("tro-physical", "TRO-physical", "tro", _TRO, prior="physical", uses=TRO_USES, grid=TRO_GRID),
-    BenchMethod("tro-data", "TRO-data", "tro", _TRO, prior="data", uses=TRO_USES, grid=TRO_GRID),
-    BenchMethod(
-        "tro-data-inputs", "TRO-data, with test inputs", "tro", _TRO, prior="data-inputs", uses=TRO_USES, grid=TRO_GRID
-    ),
-    BenchMethod(
-        "tro-uniform", "TRO, uniform prior", "tro", _TRO, prior="uniform", control=True, uses=_WORST, grid=TRO_GRID
-    ),
-    BenchMethod(
-        "tro-shuffled", "TRO, shuffled prior", "tro", _TRO, prior="shuffled", control=True, uses=_WORST, grid=TRO_GRID
-    ),
-    BenchMethod(
-        "tro-lambda0", "TRO, λ = 0", "tro", _LAMBDA0, prior="uniform", control=True, uses=_WORST, grid=TRO_GRID
-    ),
-    BenchMethod("linear-iw-erm", "Linear IW-ERM", None, _WEIGHTED, "physical", True, "linear", uses=_TOPOLOGY),
-    BenchMethod("linear-dro", "Linear DRO", None, _LINEAR_DRO, "uniform", False, "linear", uses=_WORST),
-    BenchMethod("linear-tro-physical", "Linear TRO-physical", None, _EXACT, "physical", False, "linear", uses=TRO_USES),
-    BenchMethod("linear-tro-data", "Linear TRO-data", None, _EXACT, "inputs", False, "linear", uses=TRO_USES),
-    BenchMethod("linear-tro-uniform", "Linear TRO, uniform", None, _EXACT, "uniform", True, "linear", uses=_WORST),
-    BenchMethod("linear-tro-shuffled", "Linear TRO, shuffled", None, _EXACT, "shuffled", True, "linear", uses=_WORST),
-    BenchMethod(
-        "linear-chosen",
-        "Linear TRO, chosen without test labels",
-        None,
-        {"rule": "regions"},
-        model="linear-chosen",
-        uses=TRO_USES,
-    ),
-    BenchMethod(
+    _tro("tro-physical", "TRO-physical", settings=_TRO, prior="physical"),
+    _tro("tro-data", "TRO-data", settings=_TRO, prior="data"),
+    _tro("tro-data-inputs", "TRO-data, with test inputs", settings=_TRO, prior="data-inputs"),
+    _tro("tro-uniform", "TRO, uniform prior", settings=_TRO, prior="uniform", control=True, uses=_WORST),
+    _tro("tro-shuffled", "TRO, shuffled prior", settings=_TRO, prior="shuffled", control=True, uses=_WORST),
+    _tro("tro-lambda0", "TRO, λ = 0", settings=_LAMBDA0, prior="uniform", control=True, uses=_WORST),
+    _linear("linear-iw-erm", "Linear IW-ERM", settings=_WEIGHTED, prior="physical", control=True, uses=_TOPOLOGY),
+    _linear("linear-dro", "Linear DRO", settings=_LINEAR_DRO, prior="uniform", uses=_WORST),
+    _linear("linear-tro-physical", "Linear TRO-physical", prior="physical", uses=TRO_USES),
+    _linear("linear-tro-data", "Linear TRO-data", prior="inputs", uses=TRO_USES),
+    _linear("linear-tro-uniform", "Linear TRO, uniform", prior="uniform", control=True, uses=_WORST),
+    _linear("linear-tro-shuffled", "Linear TRO, shuffled", prior="shuffled", control=True, uses=_WORST),
+    _chosen("linear-chosen", "Linear TRO, chosen without test labels", settings={"rule": "regions", "ridge": _RIDGE}),
+    _chosen(
         "linear-chosen-id",
         "Linear TRO, chosen by in-distribution validation",
-        None,
-        {"rule": "in-distribution"},
+        settings={"rule": "in-distribution", "ridge": _RIDGE},
         control=True,
-        model="linear-chosen",
-        uses=TRO_USES,
     ),
     *(
-        BenchMethod(
+        # A step at which q converges, and not within a single batch.
+        _tro(
             f"tro-data-{penalty:g}",
             f"TRO-data, λ = {penalty:g}",
-            "tro",
-            # A step at which q converges, and not within a single batch.
-            {"penalty": penalty, "step": min(0.1, 1.0 / penalty)},
+            settings={"penalty": penalty, "step": min(0.1, 1.0 / penalty)},
             prior="data",
-            uses=TRO_USES,
             varies="tro-data",
-            grid=TRO_GRID,
         )
         for penalty in PENALTIES
     ),

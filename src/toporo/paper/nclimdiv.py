@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from toporo.errors import DataError, DatasetNotFoundError, listed
-from toporo.files import write_whole
+from toporo.errors import DataError, listed
+from toporo.files import sha256, write_whole
 from toporo.paper.download import DownloadError, download
-from toporo.paper.loaded import FileState, file_state
 from toporo.topology import STATES as ALL_STATES
 from toporo.types import Array
 
 #: The 48 contiguous states by postal code, in the order of their numbers in NOAA's files, from 1.
 STATES = tuple(sorted(ALL_STATES.keys() - {"AK", "DC", "HI"}, key=lambda code: ALL_STATES[code][0]))
 YEARS = range(2008, 2020)
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
-#: The release used for the figures in the documentation, and its checksum.
-FILE = "climdiv-tmpcst-v1.0.0-20200106"
+#: Releases in a data folder, and the checksum of the one of 2020-01-06, which the documentation's figures are from.
+PLACE = "tpt48/climdiv-tmpcst-v*"
 CHECKSUM = "85828b3b25b44e4714c5e8f4c454e8cd9f15bd0605d28b2d71cc0a6c743ddd5c"
 #: NOAA's folder, which has the newest release only, the name of a release, and the largest size that it may have.
 URL = "https://www.ncei.noaa.gov/pub/data/cirs/climdiv/"
@@ -31,17 +29,12 @@ HOW_TO_GET = f"Fetch the newest release with: toporo data get tpt48 (or by hand 
 
 #: A line: state (3 digits), 0 for the whole state, 02 for the mean temperature, year, and twelve months.
 _LINE = re.compile(r"(\d{3})002(\d{4})((?: *-?\d+\.\d\d){12}) *")
-#: Range of plausible monthly means in °F; missing months are -99.90.
-_PLAUSIBLE = (-40.0, 120.0)
 _EXPECTED = "Expected NOAA's climdiv-tmpcst state file, whole; `toporo data get tpt48` fetches it."
 
 
-def read_temperatures(path: str | os.PathLike[str], years: range = YEARS) -> dict[str, Array]:
+def read_temperatures(path: Path, years: range = YEARS) -> dict[str, Array]:
     """Read monthly mean temperatures in °F from any release: arrays of years by 12 months, by state."""
-    file = Path(path)
-    if not file.is_file():
-        raise DatasetNotFoundError(f"no such file: {file}. {_EXPECTED}")
-    return parse_temperatures(file.read_bytes(), str(file), years)
+    return parse_temperatures(path.read_bytes(), str(path), years)
 
 
 def parse_temperatures(content: bytes, source: str, years: range = YEARS) -> dict[str, Array]:
@@ -60,48 +53,21 @@ def parse_temperatures(content: bytes, source: str, years: range = YEARS) -> dic
         state, year = int(match[1]), int(match[2])
         if 1 <= state <= len(STATES) and year in years:
             rows[STATES[state - 1], year] = [float(value) for value in match[3].split()]
-    lacking = [f"{_title(code)} in {year}" for code in STATES for year in years if (code, year) not in rows]
+    lacking = [f"{code} in {year}" for code in STATES for year in years if (code, year) not in rows]
     if lacking:
         raise DataError(f"{source} lacks rows from {years[0]} to {years[-1]}: {listed(lacking)}. {_EXPECTED}")
-    low, high = _PLAUSIBLE
-    for (code, year), months in rows.items():
-        for month, value in zip(MONTHS, months, strict=True):
-            if not low < value < high:
-                raise DataError(
-                    f"{source} has {value:g} °F for {_title(code)} in {month} {year}, expected {low:g} to {high:g}: "
-                    f"-99.9 means missing, other numbers that the file is damaged. {_EXPECTED}"
-                )
     return {code: np.array([rows[code, year] for year in years]) for code in sorted(STATES)}
-
-
-def _title(code: str) -> str:
-    return f"{ALL_STATES[code][0]} ({code})"
 
 
 # ---------------------------------------------------------------------- releases
 
 
-def find_releases(folder: Path) -> list[Path]:
-    """Return the releases in a data folder or its ``tpt48``, newest first by the date at the end of the name."""
-    pattern = f"climdiv-tmpcst-v*-{'[0-9]' * 8}"
-    paths = [path for parent in (folder / "tpt48", folder) for path in parent.glob(pattern) if path.is_file()]
-    return sorted(paths, key=lambda path: (path.name[-8:], path.name), reverse=True)
-
-
-def file_states(folder: Path | None) -> list[FileState]:
-    """Compare the known release with its checksum, and read others, in a data folder."""
-    found = [_file_state(path) for path in find_releases(folder)] if folder is not None else []
-    return found or [(f"tpt48/{RELEASE.format('YYYYMMDD')}", "absent (toporo data get tpt48)")]
-
-
-def _file_state(path: Path) -> FileState:
-    if path.name == FILE:
-        return file_state(path, CHECKSUM)
-    try:
-        read_temperatures(path)
-    except DataError as error:
-        return str(path), f"damaged ({error})"
-    return str(path), "complete"
+def check(path: Path) -> str:
+    """Return the state of a release; one that cannot be read whole is an error."""
+    if sha256(path) == CHECKSUM:
+        return "intact"
+    read_temperatures(path)
+    return "complete"
 
 
 def fetch(folder: Path, url: str | None = None) -> None:
@@ -110,8 +76,9 @@ def fetch(folder: Path, url: str | None = None) -> None:
     The folder is created if necessary; ``url`` is a mirror of NOAA's.
     """
     base, target = f"{(url or URL).rstrip('/')}/", folder / "tpt48"
-    if file_states(folder)[0][1] in ("intact", "complete"):
-        return
+    with suppress(DataError):
+        if (existing := max(folder.glob(PLACE), default=None)) is not None and check(existing):
+            return
     try:
         date = download(f"{base}procdate.txt", 1000).strip()
         if not re.fullmatch(rb"[0-9]{8}", date):

@@ -43,7 +43,7 @@ class Variant:
 
     name: str = ""
     title: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class Protocol:
     methods : names in :data:`~toporo.paper.methods.BENCH_METHODS`, in the order of the table.
     rounds, unit : length of a run, in ``"epochs"`` or ``"steps"``.
     metric, metrics : description of the figures; and the columns, of which the last one is over all test groups.
-    task : kind of target, for networks on plain rows: name in :data:`toporo.paper.fits.TARGETS`.
+    task : kind of target, for networks on plain rows: name in :data:`toporo.paper.fits.LOSSES`.
     better : whether ``"higher"`` or ``"lower"`` figures are better.
     digits : decimals of a figure.
     per_group, learning_rate, hidden, validation : rows of every group in a batch, Adam's step, widths of the network's
@@ -100,7 +100,7 @@ class Protocol:
     hidden: tuple[int, ...] = (64, 64)
     validation: float = 0.2
     evaluate_every: int = 1
-    averaging: int | str | None = None
+    averaging: int | None = None
     half_life: float | None = None
     paired: bool = False
     priors: Mapping[str, Any] = field(default_factory=dict)
@@ -116,11 +116,6 @@ class Protocol:
     average: Mapping[str, float] | None = None
     notes: tuple[str, ...] = ()
     code_version: int = 1
-
-    @property
-    def method_names(self) -> tuple[str, ...]:
-        """Names of all methods, in the order of the table; those of other packages come last."""
-        return tuple(dict.fromkeys((*self.methods, *self.extra, *further_methods())))
 
     @property
     def moment(self) -> str:
@@ -153,25 +148,28 @@ class Protocol:
         """The metric over all test groups."""
         return self.metrics[-1]
 
+    def get_methods(self, names: Iterable[str] | None = None) -> list[BenchMethod]:
+        """Return methods with their settings on this benchmark, in the order of the table; all of them for None.
+
+        Those of other packages come last.
+        """
+        own = {name: BENCH_METHODS[name] for name in (*self.methods, *self.extra)}
+        methods = {**own, **further_methods(), **own}
+        wanted = methods if names is None else [name.strip() for name in names if name.strip()]
+        if not wanted:
+            raise SettingError(f"no method named: choose from {', '.join(methods)}.")
+        for name in wanted:
+            if name not in methods:
+                raise UnknownNameError("method", name, methods)
+        return [
+            replace(m, **{"model": self.model if m.model == "mlp" else m.model, **self.changes.get(name, {})})
+            for name, m in methods.items()
+            if name in wanted
+        ]
+
     def method(self, name: str) -> BenchMethod:
         """Return a method with the settings that it has on this benchmark."""
-        if name in (*self.methods, *self.extra):
-            method = BENCH_METHODS[name]
-        elif name in (further := further_methods()):
-            method = further[name]
-        else:
-            raise UnknownNameError("method", name, self.method_names)
-        model = self.model if method.model == "mlp" else method.model
-        return replace(method, **{"model": model, **self.changes.get(name, {})})
-
-    def get_methods(self, names: Iterable[str] | None = None) -> list[BenchMethod]:
-        """Return methods by name in the order of the table; all of them for None."""
-        if names is None:
-            return [self.method(name) for name in self.method_names]
-        methods = [self.method(name.strip()) for name in names if name.strip()]
-        if not methods:
-            raise SettingError(f"no method named: choose from {', '.join(self.method_names)}.")
-        return [method for method in self.get_methods() if method in methods]
+        return self.get_methods([name])[0]
 
     def for_variant(self, variant: Variant) -> Protocol:
         """Return the protocol with the training settings of one of its variants."""

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from toporo import pages
 from toporo.files import write_text
 from toporo.paper.results import Results
-from toporo.paper.runs import PROTOCOL_FIELDS_NOT_IN_KEY
 from toporo.paper.sections import any_sections
-from toporo.paper.sentences import caption, headline, oracle, topology_words, when
+from toporo.paper.sentences import caption, finding, headline, oracle, when
 from toporo.paper.tables import overview_table, scores_table
 from toporo.types import Record
-
-#: Most entries of a mapping that is written out among the settings: values by group are in the figures.
-LONGEST = 10
 
 
 def write_report(results: Results, out: Path) -> Path:
@@ -26,21 +21,19 @@ def write_report(results: Results, out: Path) -> Path:
 
     The page is one file that opens offline: it has every figure inside and no links.
     """
-    benchmark, protocol = results.benchmark, results.protocol
+    benchmark, protocol, parts = results.benchmark, results.protocol, results.parts
     chapters: list[dict[str, Any]] = [
         {
             "title": part.title,
             "caption": caption(part),
             "table": scores_table(part),
-            "findings": topology_words(part),
-            "sections": (benchmark.sections or any_sections)(part),
+            "findings": [text for text in [finding(part)] if text and len(parts) > 1],
+            "sections": [*any_sections(part), *benchmark.sections(part)],
         }
-        for part in results.parts
+        for part in parts
     ]
     for section in (section for chapter in chapters for section in chapter["sections"]):
-        if section.svg:
-            write_text(out / "figures" / f"{section.name}.svg", section.svg)
-    skipped = [f"Not run: {name}. {why}" for name, why in results.about.get("skipped", {}).items()]
+        write_text(out / "figures" / f"{section.name}.svg", section.svg)
     page = pages.render.render(
         "benchmark.html",
         title=f"{protocol.title}: topology-aware robust optimisation",
@@ -48,11 +41,11 @@ def write_report(results: Results, out: Path) -> Path:
         metric=protocol.metric,
         oracle=oracle(protocol),
         when=when(protocol),
-        notices=benchmark.remarks(list(results.data.values())),
+        notices=results.about.get("remarks", []),
         several=bool(protocol.variants[0].name),
         overview=overview_table(results) if len(chapters) > 1 else None,
         chapters=chapters,
-        notes=[*protocol.notes, *skipped, *_warnings(results.records)],
+        notes=[*protocol.notes, *_warnings(results.records)],
         settings=_settings(results),
     )
     path = out / "report.html"
@@ -70,30 +63,9 @@ def _warnings(records: Sequence[Record]) -> list[str]:
 
 
 def _settings(results: Results) -> list[tuple[str, str]]:
-    """List the settings that decide the runs: of the protocol, the methods, the variants and their data."""
-    used = {record["method"] for record in results.records}
-    varied = {key for part in results.parts for key in part.variant.training}
-    settings = {
-        key.replace("_", " "): value
-        for key, value in asdict(results.protocol).items()
-        if key not in (*PROTOCOL_FIELDS_NOT_IN_KEY, *varied)
-    }
-    for method in results.protocol.get_methods():
-        if method.name in used:
-            about = {"model": method.model, "objective": method.objective, **method.settings, "prior": method.prior}
-            settings[method.title] = {key: value for key, value in about.items() if value is not None}
-    for part in results.parts:
-        lead = f"{part.variant.title}: " if part.variant.title else ""
-        if part.variant.training:
-            settings[f"{lead}training"] = part.variant.training
-        facts = part.loaded.about.items()
-        about = {key: fact for key, fact in facts if not (isinstance(fact, Mapping) and len(fact) > LONGEST)}
-        settings[f"{lead}data"] = {"source": part.loaded.source, **about}
-        settings[f"{lead}training groups"] = ", ".join(str(name) for name in part.loaded.train)
-    return [(name, _text(value)) for name, value in settings.items()]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, default=list, ensure_ascii=False).replace("Infinity", "∞")
+    """List the settings that decide the runs: of the protocol, the variants and the methods."""
+    settings = dict(results.about.get("settings", {}))
+    settings |= settings.pop("methods", {})
+    settings |= {part.variant.title: part.variant.training for part in results.parts if part.variant.training}
+    texts = (json.dumps(value, default=list, ensure_ascii=False) for value in settings.values())
+    return [(name, text.strip('"').replace("Infinity", "∞")) for name, text in zip(settings, texts, strict=True)]

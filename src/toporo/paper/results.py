@@ -1,21 +1,18 @@
-"""Results of a table: rows by method, metric and selection rule, comparisons with the baseline, results files."""
+"""Results of a table: rows by method, metric and selection rule, and results files."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from msgspec import defstruct
-from scipy.stats import t as student
+from msgspec import Struct
 
-from toporo.errors import DataError
+from toporo.errors import DataError, DivergedError
 from toporo.files import read_json, write_text
 from toporo.paper.base import BENCHMARKS, Benchmark
 from toporo.paper.loaded import BenchmarkData
@@ -23,8 +20,8 @@ from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Metric, Protocol, Variant
 from toporo.paper.runs import Store
 from toporo.schema import Count, as_type
-from toporo.topology import GroupGraph, Prior
-from toporo.types import AVERAGED, Name, Record
+from toporo.topology import Prior
+from toporo.types import AVERAGED, Record
 
 #: In place of a variant's name: all of them.
 AVERAGE = "average"
@@ -77,8 +74,6 @@ def select(history: Sequence[Record], rule: str, better: str = "higher") -> Reco
     rule : name in :data:`SELECTIONS`.
     better : whether ``"higher"`` or ``"lower"`` metrics are better.
     """
-    if not history:
-        raise DataError("there is no epoch to select from: the run has not trained yet.")
     selection, last = SELECTIONS[rule], history[-1]
     if selection.by:
         best = max if better == "higher" else min
@@ -100,6 +95,7 @@ class Row:
 
     Attributes
     ----------
+    selection : name in :data:`SELECTIONS`; in a search, one of its rules for choosing settings.
     paper : the published figure, if there is one.
     saw : what went into the figure of the test groups.
     source : of the data.
@@ -119,11 +115,30 @@ class Row:
     variant: str = ""
 
 
-def _statistics(values: Sequence[float]) -> dict[str, Any]:
+def statistics(values: Iterable[float]) -> dict[str, Any]:
     """Return mean, standard deviation and values as fields of a row."""
     rounded = [round(float(value), 6) for value in values]
     sd = round(float(np.std(rounded, ddof=1)), 6) if len(rounded) > 1 else None
     return {"mean": round(float(np.mean(rounded)), 6), "sd": sd, "per_seed": rounded}
+
+
+def make_row(
+    protocol: Protocol, method: BenchMethod, run: Record, rule: SelectionRule, metric: Metric, values: Iterable[float]
+) -> Row:
+    """Return the row of a method's runs, of which ``run`` is one, with a value per seed."""
+    saw = Prior.from_dict(run["prior"]).saw if run["prior"] else ()
+    return Row(
+        benchmark=protocol.benchmark,
+        method=method.name,
+        metric=metric.name,
+        selection=rule.name,
+        **statistics(values),
+        paper=protocol.paper(run["variant"], method.name, metric.name),
+        saw=list(dict.fromkeys([*saw, *rule.saw])),
+        source=run["source"],
+        control=method.control,
+        variant=run["variant"],
+    )
 
 
 def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
@@ -131,40 +146,24 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
     runs: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(records, key=lambda r: r["seed"]):
         runs.setdefault((record["variant"], record["method"]), []).append(record)
-    rows = [
-        _row(protocol, method, metric, rule, runs[variant.name, method.name])
-        for variant in protocol.variants
-        for method in protocol.get_methods()
-        if (variant.name, method.name) in runs
-        for rule in (SELECTIONS[name] for name in protocol.rules)
-        if method.trained or rule.name == "last"
-        for metric in protocol.metrics
-    ]
+    rows = []
+    for variant, method in product(protocol.variants, protocol.get_methods()):
+        of_method = runs.get((variant.name, method.name), [])
+        for run in of_method:
+            if "diverged" in run:
+                raise DivergedError(f"{variant.name} {method.name} seed {run['seed']}: {run['diverged']}".strip())
+        histories = [[entry["metrics"] for entry in run["history"]] for run in of_method]
+        for rule in (SELECTIONS[name] for name in protocol.rules if method.trained or name == "last"):
+            selected = [select(history, rule.name, protocol.better) for history in histories]
+            for metric in protocol.metrics if of_method else ():
+                values = [metric.scale * metrics[metric.key] for metrics in selected]
+                rows.append(make_row(protocol, method, of_method[0], rule, metric, values))
     return rows if protocol.average is None else [*rows, *_averages(protocol, rows)]
-
-
-def _row(protocol: Protocol, method: BenchMethod, metric: Metric, rule: SelectionRule, runs: Sequence[Record]) -> Row:
-    histories = [[entry["metrics"] for entry in run["history"]] for run in runs]
-    selected = [select(history, rule.name, protocol.better) for history in histories]
-    first = runs[0]
-    prior = Prior.from_dict(first["prior"]) if first["prior"] else None
-    return Row(
-        benchmark=protocol.benchmark,
-        method=method.name,
-        metric=metric.name,
-        selection=rule.name,
-        **_statistics([metric.scale * metrics[metric.key] for metrics in selected]),
-        paper=protocol.paper(first["variant"], method.name, metric.name),
-        saw=[*(prior.saw if prior else ()), *rule.saw],
-        source=first["source"],
-        control=method.control,
-        variant=first["variant"],
-    )
 
 
 def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:
     """Yield means over all variants, seed by seed, for methods that ran on every one of several variants."""
-    variants = list(dict.fromkeys(row.variant for row in rows))
+    variants = {row.variant for row in rows}
     # A published average is over all variants; beside one over some of them it would mislead.
     published = (protocol.average or {}) if len(variants) == len(protocol.variants) else {}
     by_column: dict[tuple[str, str, str], list[Row]] = {}
@@ -172,58 +171,12 @@ def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:
         by_column.setdefault((row.method, row.selection, row.metric), []).append(row)
     for (method, _, metric), column in by_column.items():
         if len(column) == len(variants) > 1:
-            by_seed = zip(*(row.per_seed for row in column), strict=False)
-            yield replace(
-                column[0],
-                **_statistics([float(np.mean(values)) for values in by_seed]),
-                paper=published.get(method) if metric == protocol.whole.name else None,
-                variant=AVERAGE,
-            )
+            means = [float(np.mean(values)) for values in zip(*(row.per_seed for row in column), strict=False)]
+            paper = published.get(method) if metric == protocol.whole.name else None
+            yield replace(column[0], **statistics(means), paper=paper, variant=AVERAGE)
 
 
 # ---------------------------------------------------------------------- a table
-
-
-@dataclass(frozen=True)
-class TopologyRuns:
-    """Topology as several runs learned it: one graph and one prior per run, on the same groups.
-
-    Attributes
-    ----------
-    graphs, priors : in the order of the runs.
-    """
-
-    graphs: tuple[GroupGraph, ...]
-    priors: tuple[Prior, ...]
-
-    @property
-    def union(self) -> GroupGraph:
-        """Graph of all edges; it has the runs as its resamples, so a drawing shows how many runs have an edge."""
-        first = self.graphs[0]
-        edges = dict.fromkeys(edge for graph in self.graphs for edge in graph.edges)
-        runs = [graph.edges for graph in self.graphs]
-        return GroupGraph(first.names, dict.fromkeys(edges, 1.0), origin=first.origin, bootstrap_edges=runs)
-
-    @property
-    def kept(self) -> dict[tuple[Any, Any], float]:
-        """Share of all runs' resamples by edge, largest first; empty where nothing was resampled."""
-        draws = [draw for graph in self.graphs for draw in graph.bootstrap_edges]
-        return {edge: count / len(draws) for edge, count in Counter(chain.from_iterable(draws)).most_common()}
-
-    @property
-    def kinds(self) -> int:
-        """Number of different sets of edges."""
-        return len({frozenset(graph.edges) for graph in self.graphs})
-
-    def weights(self, name: Name) -> list[float]:
-        """Return the weight of a group in the prior of each run."""
-        return [prior.weights[name] for prior in self.priors]
-
-    @property
-    def centrality(self) -> dict[Name, float]:
-        """Mean over runs; of the prior's weights where centralities were not kept."""
-        values = [prior.centrality or prior.weights for prior in self.priors]
-        return {name: float(np.mean([by_name[name] for by_name in values])) for name in self.priors[0].weights}
 
 
 @dataclass(frozen=True)
@@ -234,7 +187,7 @@ class Results:
     ----------
     protocol : as it was run.
     rows : in the order of the tables.
-    about : hardware, time and settings; empty if there is nothing to tell.
+    about : hardware, time and settings; of a search, the settings tried.
     data : by variant.
     records : of the runs, in the order of the tables.
     store : the stored runs.
@@ -281,6 +234,11 @@ class Results:
             if (rows := [row for row in self.rows if row.variant == variant.name])
         ]
 
+    @property
+    def tried(self) -> dict[str, dict[str, TriedSettings]]:
+        """The settings that a search tried, by variant and method; empty for results of a table."""
+        return as_type(self.about.get("search", {}), dict[str, dict[str, TriedSettings]], "the settings of a search")
+
     def headlines(self, metric: str | None = None) -> dict[tuple[str, str], Row]:
         """Return the row that stands for a method by variant and method: that of the protocol's rule, or else the last.
 
@@ -292,107 +250,54 @@ class Results:
             chosen |= {(r.variant, r.method): r for r in self.rows if (r.metric, r.selection) == (column, rule)}
         return chosen
 
-    def pairs(self) -> list[Paired]:
-        """Compare every method with the baseline, if all variants ran with the same two or more seeds."""
-        figures: dict[str, dict[str, list[float]]] = {}
-        for (variant, method), row in self.headlines().items():
-            if variant != AVERAGE:
-                figures.setdefault(method, {})[variant] = row.per_seed
-        reference = figures.pop(self.protocol.baseline.name, {}) if self.protocol.baseline is not None else {}
-        seeds = {variant: len(values) for variant, values in reference.items()}
-        if len(reference) < 2 or len(set(seeds.values())) != 1 or 1 in seeds.values():
-            return []
-        return [
-            Paired(method, self.protocol.sign * np.array([np.subtract(ours[v], reference[v]) for v in reference]))
-            for method, ours in figures.items()
-            if {variant: len(values) for variant, values in ours.items()} == seeds
-        ]
-
-    def learned_topologies(self) -> TopologyRuns | None:
-        """Return the learned topology and prior of every seed, if the method that learns one was run on one variant."""
-        name = self.protocol.learned.name if self.protocol.learned else ""
-        runs = [r for r in self.records if r["method"] == name and r["topology"] and r["prior"]]
-        if not runs:
-            return None
-        runs.sort(key=lambda run: run["seed"])
-        return TopologyRuns(
-            tuple(GroupGraph.from_json(json.dumps(run["topology"])) for run in runs),
-            tuple(Prior.from_dict(run["prior"]) for run in runs),
-        )
-
     def write(self, path: Path) -> None:
-        """Write the rows as a JSON array or, if there is something to tell about them, as an object that has both."""
-        rows = [asdict(row) for row in self.rows]
-        content = {"schema": SCHEMA, "about": self.about, "rows": rows} if self.about else rows
+        """Write the rows, and what there is to tell about them, as JSON."""
+        content = {"schema": SCHEMA, "about": self.about, "rows": [asdict(row) for row in self.rows]}
         write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def read(cls, path: Path, benchmark: str | None = None) -> Results:
         """Read a results file, which must be of the benchmark if one is named."""
-        content = read_results(path)
-        if not isinstance(content, dict):
-            content = {"rows": content}
-        about: dict[str, Any] = content.get("about") or {}
-        rows = as_type(content.get("rows"), list[Row], f"{path} is not a results file of toporo")
-        as_type(about, About, f"{path} is not a results file of toporo")
-        names = sorted({row.benchmark for row in rows})
+        try:
+            content = read_json(path)
+        except OSError as error:
+            raise DataError(f"cannot read the results {path}: {error.strerror}. Give a results.json.") from None
+        stored = as_type(content, ResultsFile, f"{path} is not a results file of toporo")
+        names = sorted({row.benchmark for row in stored.rows})
         if len(names) != 1 or benchmark not in (None, *names):
             found = f"results of {', '.join(names)}" if names else "no rows"
             raise DataError(f"{path} has {found}: expected those of {benchmark or 'one benchmark'}.")
-        protocol = BENCHMARKS[names[0]].under(about.get("protocol", "fair")).protocol
-        settings = about.get("settings", {})
-        rounds = settings.get("rounds", settings.get("steps", protocol.rounds))  # older files call rounds steps
-        return cls(replace(protocol, rounds=rounds), rows, about)
-
-
-@dataclass(frozen=True)
-class Paired:
-    """Differences between a method and another on the same variant with the same seed.
-
-    Attributes
-    ----------
-    method : its name.
-    differences : by variant and seed, positive where the method is better.
-    """
-
-    method: str
-    differences: npt.NDArray[np.float64]
-
-    @property
-    def mean(self) -> float:
-        """Mean over all pairs."""
-        return float(self.differences.mean())
-
-    def interval(self, *, of_variants: bool) -> tuple[float, float]:
-        """Return the 95 % interval of the mean by Student's t over all pairs, or over the means of variants."""
-        draws = self.differences.mean(axis=1) if of_variants else self.differences.ravel()
-        half = float(student.ppf(0.975, len(draws) - 1) * draws.std(ddof=1) / len(draws) ** 0.5)
-        return self.mean - half, self.mean + half
+        protocol = BENCHMARKS[names[0]].under(stored.about.protocol).protocol
+        rounds = stored.about.settings.rounds or protocol.rounds
+        return cls(replace(protocol, rounds=rounds), stored.rows, content.get("about", {}))
 
 
 # ---------------------------------------------------------------------- files
 
-#: What captions read of a results file beside its rows; older files have steps.
-Chips = defstruct("Chips", [("found", Count), ("listed", Count)])
-Data = defstruct("Data", [("rows", Count, 0), ("complete", bool | None, None), ("chips", Chips | None, None)])
-Rounds = defstruct("Rounds", [("rounds", Count, 0), ("steps", Count, 0)])
-About = defstruct(
-    "About",
-    [("protocol", str, "fair"), ("settings", Rounds, None), ("data", Data, None), ("skipped", dict[str, str], None)],
-)
+
+class TriedSettings(Struct):
+    """Settings that a search tried for a method, and by rule how well it ranks them."""
+
+    settings: list[dict[str, Any]]
+    ranks: dict[str, float | None]
 
 
-def read_results(path: Path) -> Any:
-    """Read a JSON file of results; errors say what to do."""
-    try:
-        return read_json(path)
-    except FileNotFoundError:
-        raise DataError(
-            f"no results in {path.parent}: run `toporo reproduce` with --out {path.parent} first."
-        ) from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder: give the results.json in it.") from None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from None
-    except DataError as error:
-        raise DataError(f"{path} is not a results file of toporo: {error}") from None
+class Rounds(Struct, frozen=True):
+    """Number of rounds among the settings of a results file; 0 if they are the protocol's."""
+
+    rounds: Count = 0
+
+
+class About(Struct, frozen=True):
+    """Parts of a results file's description that are read again."""
+
+    protocol: str = "fair"
+    settings: Rounds = Rounds()
+    remarks: list[str] = []  # msgspec copies it
+
+
+class ResultsFile(Struct):
+    """Content of a results file."""
+
+    rows: list[Row]
+    about: About = About()

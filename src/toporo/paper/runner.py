@@ -7,19 +7,20 @@ import multiprocessing
 import os
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from safetensors.torch import save
 
 from toporo.checks import whole
-from toporo.errors import DataError, DivergedError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning
+from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoWarning
 from toporo.files import Claims
 from toporo.machine import cores, follow, one_thread, signals_held, tidily
 from toporo.paper.base import BENCHMARKS, ON_CPU, VisionChoices, load_dataset
@@ -28,22 +29,17 @@ from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import Results, make_rows
-from toporo.paper.runs import SCHEMA, Run, Store, read_sealed, set_aside
-from toporo.text import many
-from toporo.training import read_checkpoint
+from toporo.paper.runs import PROTOCOL_FIELDS_NOT_IN_KEY, SCHEMA, Run, Store
+from toporo.paper.search import evaluate_rules, hold_out_regions, prepare_search
+from toporo.progress import logger
 from toporo.types import Record
 
 #: Called with (runs done, runs in all, the run that just ended or None at the start).
-Progress = Callable[[int, int, Run | None], None]
-Say = Callable[[str], object]
+Progress = Callable[[int, int, Run | None], object]
 #: Record and model of a run.
 Done: TypeAlias = tuple[Record, bytes]
-#: Seconds between two looks at the runs of another process.
+#: Seconds between two looks at the runs of other processes.
 LOOK_EVERY = 0.5
-
-
-def quiet(*_: object) -> None:
-    """Show nothing: the default for progress and remarks."""
 
 
 def reproduce(
@@ -53,21 +49,19 @@ def reproduce(
     protocol: str = "fair",
     seeds: int = 3,
     methods: Iterable[str] | None = None,
+    variant: str | None = None,
+    search: bool = False,
     data: str | os.PathLike[str] | None = None,
     source: str = "auto",
     workers: int | None = 1,
-    progress: Progress = quiet,
+    progress: Progress = lambda *_: None,
     vision: VisionChoices | None = None,
-    say: Say = quiet,
-    variant: str | None = None,
 ) -> Results:
-    """Run one of the paper's tables and write ``out/results.json``.
-
-    The table has the methods asked for and all others with stored runs in ``out`` that have the same protocol,
-    settings and data: a method can be added to a table without repeating the others.
+    """Run one of the paper's tables, or search over the settings of its methods, and write ``out/results.json``.
 
     Every run is stored under ``out/runs`` when it ends and checkpointed before, so the same call after an interruption
-    continues and gives the same figures. Damaged files are set aside with a warning, and their runs repeated.
+    continues and gives the same figures, and a method can be added to a table without repeating the others. Runs with
+    damaged files are repeated, with a warning.
 
     Parameters
     ----------
@@ -75,92 +69,80 @@ def reproduce(
     out : folder for results; created if it does not exist.
     protocol : ``"fair"``, ours, or another that the benchmark has, such as ``"paper"``.
     seeds : number of seeds: 0, 1, …
-    methods : names; by default those of the protocol's table.
+    methods : names; by default those of the protocol's table, in a search those of them that have a grid.
+    variant : names of variants, separated by commas, e.g. ``"east-west/*"``; by default all of them.
+    search : try a grid of settings for every method, and evaluate rules that choose among them.
     data, source : see :func:`toporo.load_dataset`.
     workers : runs at a time; None for one per core.
     progress : called as runs end.
     vision : device, network and training of benchmarks on images.
-    say : called with remarks for people: parts of the data that cannot be used, runs of other processes.
-    variant : names of variants, separated by commas, e.g. ``"east-west/*"``; by default all of them.
     """
-    benchmark = BENCHMARKS[name].under(protocol)
-    variants = benchmark.get_variants(variant)
-    if benchmark.vision is not None:
+    benchmark, runtime = BENCHMARKS[name].under(protocol), ON_CPU
+    if benchmark.networks:
         from toporo.paper import vision as images  # it loads networks that other benchmarks do not need
 
-        settled, runtime, loading = images.settle(benchmark, vision or VisionChoices(), Path(out))
-    elif vision is None:
-        settled, runtime, loading = benchmark.protocol, ON_CPU, {}
-    else:
+        benchmark, runtime = images.settle(benchmark, vision or VisionChoices())
+    elif vision is not None:
         raise SettingError(
             f"device, weights, network, steps and the like are for benchmarks on images; {name} is none."
         )
-    chosen = settled.get_methods(settled.methods if methods is None else methods)
+    settled, variants = benchmark.protocol, benchmark.get_variants(variant)
+    if search:
+        settled, chosen = prepare_search(settled, methods)
+    else:
+        chosen = settled.get_methods(settled.methods if methods is None else methods)
     whole(seeds, "seeds", 1)
-    store = Store(Path(out), with_networks=runtime.keep_models)
-    runner = Runner(store, runtime, workers, progress, say)
-    loaded, skipped = _load(name, variants, data, source, loading)
-    if benchmark.vision is not None:
-        images.check_rows(benchmark, loaded.values())
-    for remark in benchmark.remarks(list(loaded.values())):
-        say(remark)
-    runs = _make_runs(settled, loaded, chosen, seeds)
-    by_key = runner.do(runs, loaded.values())
-    for run in runs:
-        if (message := by_key[run.key].get("diverged")) is not None:
-            raise DivergedError(f"{run}: {message}")
-    records = [by_key[run.key] for run in runs]
-    records += _stored_records(settled, loaded, store, {method.name for method in chosen})
-    about = {} if benchmark.protocol is BENCHMARKS[name].protocol else {"protocol": protocol}
-    if benchmark.vision is not None:
-        about |= images.describe(benchmark, settled, records, list(loaded.values()), skipped)
-    results = Results(settled, make_rows(settled, records), about, loaded, records, store)
+    workers = cores() if workers is None else whole(workers, "jobs", 1)
+    if Path(out).exists() and not Path(out).is_dir():
+        raise DataError(f"{out} is a file: give a folder for the results.")
+    loaded, remarks = _load(name, variants, data, source)
+    for part in loaded.values():
+        benchmark.split(part, 0, settled.validation)  # too few rows are an error before the first run
+    for remark in remarks:
+        logger.warning("%s", remark)
+    store = Store(Path(out))
+    folds = {name: hold_out_regions(part) if search else (part,) for name, part in loaded.items()}
+    runs = make_runs(settled, folds, chosen, seeds)
+    records = do_runs(runs, list(chain(*folds.values())), store, runtime=runtime, workers=workers, progress=progress)
+    settings = {key: value for key, value in asdict(settled).items() if key not in PROTOCOL_FIELDS_NOT_IN_KEY}
+    settings["methods"] = {record["method"]: record["settings"] for record in records}
+    about = {"protocol": protocol, "remarks": remarks, "settings": settings}
+    if benchmark.networks:
+        about |= images.describe(settled, records, next(iter(loaded.values())))
+    results = Results(settled, [], about, loaded, records, store)
+    results = evaluate_rules(results) if search else replace(results, rows=make_rows(settled, records))
     results.write(Path(out, "results.json"))
     return results
 
 
-def _make_runs(
-    settled: Protocol, loaded: Mapping[str, BenchmarkData], methods: Iterable[BenchMethod], seeds: int
+def make_runs(
+    protocol: Protocol, folds: Mapping[str, Sequence[BenchmarkData]], methods: Iterable[BenchMethod], seeds: int
 ) -> list[Run]:
-    """Return a run for every variant, method and seed."""
+    """Return a run for every variant, fold of its data, method and seed; fold 0 has the benchmark's own test groups."""
     return [
-        Run(settled.for_variant(variant), method, seed, loaded[variant.name].fingerprint, variant.name)
-        for variant in settled.variants
-        if variant.name in loaded
+        Run(protocol.for_variant(variant), method, seed, data.fingerprint, variant.name, fold)
+        for variant in protocol.variants
+        for fold, data in enumerate(folds.get(variant.name, ()))
         for method in methods
         for seed in range(seeds if method.seeded else 1)
     ]
 
 
-def _stored_records(
-    settled: Protocol, loaded: Mapping[str, BenchmarkData], store: Store, excluded: Set[str]
-) -> Iterator[Record]:
-    """Yield stored records of other methods with the same settings and data, from seed 0 on."""
-    others = [method for method in settled.get_methods() if method.name not in excluded]
-    for run in _make_runs(settled, loaded, others, 1):
-        while (record := store.read(run.key)) is not None and not record.get("diverged"):
-            yield record
-            if not run.method.seeded:
-                break
-            run = replace(run, seed=run.seed + 1)
-
-
 def _load(
-    name: str, variants: Sequence[Variant], data: str | os.PathLike[str] | None, source: str, loading: Mapping[str, Any]
-) -> tuple[dict[str, BenchmarkData], dict[str, str]]:
-    """Return the data of every variant, and the reasons why some have none if others have some."""
+    name: str, variants: Sequence[Variant], data: str | os.PathLike[str] | None, source: str
+) -> tuple[dict[str, BenchmarkData], list[str]]:
+    """Return the data of the variants that have some, and remarks about what is missing."""
     loaded: dict[str, BenchmarkData] = {}
-    skipped: dict[str, str] = {}
+    remarks: list[str] = []
     for variant in variants:
         try:
-            loaded[variant.name] = load_dataset(name, data, source=source, **variant.options, **loading)
+            loaded[variant.name] = load_dataset(name, data, source=source, **variant.options)
         except NothingToTestError as error:
-            if len(variants) == 1:
-                raise
-            skipped[variant.name] = str(error)
+            remarks.append(f"Not run: {variant.name}. {error}")
     if not loaded:
-        raise DataError("; ".join(skipped.values()))
-    return loaded, skipped
+        raise DataError(" ".join(remarks))
+    remarks += (remark for part in loaded.values() for remark in part.remarks)
+    return loaded, list(dict.fromkeys(remarks))
 
 
 # ---------------------------------------------------------------------- one run
@@ -168,7 +150,7 @@ def _load(
 
 def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: VisionChoices) -> Done:
     """Do a run, or continue from its checkpoint; the result is returned and not yet stored."""
-    if BENCHMARKS[run.protocol.benchmark].vision is not None:
+    if BENCHMARKS[run.protocol.benchmark].networks:
         import toporo.paper.vision  # noqa: F401  # it registers the fits of networks on images
 
     # The same bytes on any machine: runs, not operations, are done in parallel.
@@ -192,139 +174,86 @@ def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: VisionChoices
         "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, TopoRoWarning)}),
         "history": [entry.to_dict() for entry in fitted.history],
     }
-    optional = {"samples": fitted.samples, "timing": fitted.timing, "diverged": fitted.diverged}
+    optional = {"timing": fitted.timing, "diverged": fitted.diverged}
     record |= {name: value for name, value in optional.items() if value is not None}
-    if fitted.timing is not None:
-        record["network_kept"] = runtime.keep_models
     return record, save({key: value.contiguous() for key, value in fitted.tensors.items()})
 
 
 # ---------------------------------------------------------------------- many runs
 
 
-@dataclass(frozen=True)
-class Runner:
-    """Does the runs that a store does not have yet; wrong settings are errors before anything is read or written.
+def do_runs(
+    runs: Sequence[Run],
+    data: Sequence[BenchmarkData],
+    store: Store,
+    *,
+    runtime: VisionChoices = ON_CPU,
+    workers: int = 1,
+    progress: Progress = lambda *_: None,
+) -> list[Record]:
+    """Do the runs that are not stored yet, and return the records of all.
 
-    Attributes
+    This process, its helpers and those of other commands on the folder take runs that nobody else has claimed. A claim
+    ends with its process, so the run of one that was killed is done by another.
+
+    Parameters
     ----------
-    store : holds the results of runs.
-    runtime : device and initial weights.
-    workers : runs at a time; None for one per core.
+    runs, data, store : the runs, the data that they name by its fingerprint, and where they are stored.
+    runtime : device and initial weights of networks on images.
+    workers : processes at a time, this one among them.
     progress : called as runs end.
-    say : called with remarks for people.
     """
+    records = {run.key: record for run in runs if (record := store.read(run.key)) is not None}
+    progress(len(records), len(runs), None)
+    pending = [run for run in runs if run.key not in records]
+    with _helpers(min(workers, len(pending)) - 1, pending, data, store, runtime):
+        for run, record in _work(pending, data, store, runtime):
+            records[run.key] = record
+            progress(len(records), len(runs), run)
+    return [records[run.key] for run in runs]
 
-    store: Store
-    runtime: VisionChoices = ON_CPU
-    workers: int | None = 1
-    progress: Progress = quiet
-    say: Say = quiet
 
-    def __post_init__(self) -> None:
-        if self.workers is not None:
-            whole(self.workers, "jobs", 1)
-        out = self.store.folder.parent
-        if out.exists() and not out.is_dir():
-            raise DataError(f"{out} is a file: give a folder for the results.")
-
-    def do(self, runs: Sequence[Run], data: Iterable[BenchmarkData]) -> dict[str, Record]:
-        """Do the runs that are not stored yet, and return all records by key."""
-        store, by_fingerprint = self.store, {loaded.fingerprint: loaded for loaded in data}
-        records = {run.key: record for run in runs if (record := store.read(run.key)) is not None}
-        pending = [run for run in runs if run.key not in records]
-        store.folder.mkdir(parents=True, exist_ok=True)
-        self.progress(len(records), len(runs), None)
+def _work(
+    pending: Sequence[Run], data: Sequence[BenchmarkData], store: Store, runtime: VisionChoices
+) -> Iterator[tuple[Run, Record]]:
+    """Do runs that no other process has claimed until all are stored; yield each with its record."""
+    by_fingerprint = {loaded.fingerprint: loaded for loaded in data}
+    while pending:
+        waiting = []
         for run in pending:
-            _set_aside_damaged(run, store)
-        with closing(self._finished(pending, by_fingerprint)) as finished:
-            for run, record in finished:
-                records[run.key] = record
-                self.progress(len(records), len(runs), run)
-        return records
-
-    def _finished(
-        self, pending: list[Run], data: Mapping[str, BenchmarkData]
-    ) -> Generator[tuple[Run, Record], None, None]:
-        """Yield runs with records as they end, done here or by another process at work on this folder."""
-        store, waited = self.store, False
-        while pending:
             with Claims(store.folder) as claims:
-                unclaimed = (run for run in pending if claims.take(run.key) and store.read(run.key) is None)
-                calls = ((run, data[run.fingerprint], store, self.runtime) for run in unclaimed)
-                with closing(_in_processes(calls, self.workers or cores())) as results:
-                    for run, (record, model) in results:
-                        store.write(record, model)
-                        yield run, record
-                        pending = [other for other in pending if other.key != run.key]
-            for run in list(pending):
-                if (stored := store.read(run.key)) is not None:
-                    pending.remove(run)
-                    yield run, stored
-            if pending:
-                if not waited:
-                    self.say(f"{many(len(pending), 'run')} under way in another process on {store.folder}: waiting.")
-                waited = True
-                time.sleep(LOOK_EVERY)
+                if not claims.take(run.key):
+                    waiting.append(run)
+                    continue
+                record = store.read(run.key)
+                if record is None:
+                    record, model = do_run(run, by_fingerprint[run.fingerprint], store, runtime)
+                    store.write(record, model)
+            yield run, record
+        if len(waiting) == len(pending):
+            time.sleep(LOOK_EVERY)
+        pending = waiting
 
 
-def _set_aside_damaged(run: Run, store: Store) -> None:
-    """Set aside damaged files that an earlier process left for this run to continue from."""
-    read_sealed(store.topology(run))
-    for path in store.checkpoints(run.key):
-        try:
-            read_checkpoint(path)
-        except FileNotFoundError:  # another process has just finished the run
-            pass
-        except DataError as error:
-            set_aside(path, str(error))
-
-
-def _in_processes(
-    calls: Iterable[tuple[Run, BenchmarkData, Store, VisionChoices]], workers: int
-) -> Generator[tuple[Run, Done], None, None]:
-    """Yield runs with the results of :func:`do_run` as they end.
-
-    Several workers are processes of their own, which end with this one. A single worker, or a single run, is done here.
-    """
-    rest = iter(calls)
-    first = list(islice(rest, workers))
-    waiting = chain(first, rest)
-    if len(first) <= 1:
-        for call in waiting:
-            yield call[0], do_run(*call)
+@contextmanager
+def _helpers(count: int, pending: Sequence[Run], *given: Any) -> Iterator[None]:
+    """Have other processes work on the same runs; they end with this one, which meets any error of theirs itself."""
+    if count < 1:
+        yield
         return
     # Fresh interpreters, not forks: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    running: dict[Future[Done], Run] = {}
     theirs, ours = context.Pipe(duplex=False)
-    # Ours is closed first, however this ends: that is what ends the workers, and then the pool.
-    with theirs, ProcessPoolExecutor(len(first), context, follow, (theirs,)) as pool, ours:
-        while True:
-            # No more than can run at once, so an interruption leaves no queue to work off.
-            for call in islice(waiting, workers - len(running)):
-                try:
-                    with signals_held():
-                        running[pool.submit(tidily, do_run, *call)] = call[0]  # type: ignore[arg-type]  # as do_run takes them
-                except (BrokenProcessPool, OSError, ValueError) as error:
-                    if isinstance(error, OSError) and error.errno is not None:  # the system's: no process to be had
-                        raise
-                    # A pool that breaks while a worker starts closes the pipes which it is handed.
-                    raise _killed([*running.values(), call[0]]) from None
-            if not running:
-                return
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                try:
-                    result = future.result()
-                except BrokenProcessPool:
-                    raise _killed(running.values()) from None
-                yield running.pop(future), result
+    # Ours is closed first, however this ends: that is what ends the helpers, and then the pool.
+    with theirs, ProcessPoolExecutor(count, context, follow, (theirs,)) as pool, ours:
+        for number in range(1, count + 1):
+            # Each begins elsewhere: on a file system without locks few runs are done twice.
+            start = number * len(pending) // (count + 1)
+            with suppress(BrokenProcessPool), signals_held():
+                pool.submit(tidily, _help, [*pending[start:], *pending[:start]], *given)
+        yield
 
 
-def _killed(runs: Iterable[Run]) -> TopoRoError:
-    names = ", ".join(map(str, runs))
-    return TopoRoError(
-        f"a worker was killed, perhaps for want of memory, while these ran: {names}. What is done is kept: run it "
-        "again to go on, with fewer jobs at a time if memory was short."
-    )
+def _help(*given: Any) -> None:
+    warnings.simplefilter("ignore")
+    deque(_work(*given), maxlen=0)

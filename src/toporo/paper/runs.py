@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -77,7 +75,7 @@ class Run:
 
 
 def _code_versions(method: BenchMethod) -> dict[str, Any]:
-    """Versions of the code that a method's runs depend on: those of toporo, torch and the objective."""
+    """Return versions of the code that a method's runs depend on: those of toporo, torch and the objective."""
     from toporo.objectives import OBJECTIVES  # torch takes seconds that loading a data set need not wait for
 
     objective = None if method.objective is None else OBJECTIVES[method.objective].code_version
@@ -87,49 +85,46 @@ def _code_versions(method: BenchMethod) -> dict[str, Any]:
 class Store:
     """The runs in a folder: a record ``KEY.json``, a model ``KEY.safetensors``, and checkpoints until a run ends.
 
-    Damaged files are renamed with a warning, and their runs count as not done.
+    Damaged files are named in a warning, and their runs count as not done.
 
     Parameters
     ----------
     out : folder for results; runs are in its subfolder ``runs``.
-    with_networks : whether a run without its network counts as not done.
     """
 
-    def __init__(self, out: Path, *, with_networks: bool = False) -> None:
-        self.folder, self.with_networks = out / "runs", with_networks
+    def __init__(self, out: Path) -> None:
+        self.folder = out / "runs"
 
     def path(self, key: str, ending: str) -> Path:
         """Return the path of one of a run's files."""
         return self.folder / f"{key}.{ending}"
 
-    def checkpoints(self, key: str) -> list[Path]:
-        """Return the checkpoints that a run has left."""
-        return sorted(self.folder.glob(f"{key}.*.checkpoint"))
-
-    def topology(self, run: Run) -> Path:
-        """Return the path of the topology that all runs of a seed share: one of the baseline's files."""
-        return self.path(replace(run, method=run.protocol.baseline or run.method).key, "topology.json")
-
     def read(self, key: str) -> Record | None:
         """Return the record of a run if it is done."""
         path, model = self.path(key, "json"), self.path(key, "safetensors")
-        record = read_sealed(path)
-        if record is None or not model.is_file():
+        try:
+            record, digest = read_json(path), sha256(model)
+        except FileNotFoundError:
             return None
-        if record.get("key") != key:
-            set_aside(path, f"{path} is not the record of its run: it names another.")
+        except DataError as error:
+            warn(f"{error} Its run is repeated.")
             return None
-        if sha256(model) != record.pop("model", None):
-            set_aside(model, f"{model} is not as its run left it.")
-            return None
-        return None if self.with_networks and not record.get("network_kept", True) else record
+        if (
+            isinstance(record, dict)
+            and record.pop("checksum", None) == _checksum(record)
+            and (record["key"], record.pop("model")) == (key, digest)
+        ):
+            return record
+        warn(f"{path} or {model.name} is damaged: they do not match their checksums. Their run is repeated.")
+        return None
 
     def write(self, record: Record, model: bytes) -> None:
         """Store the record and the model of a run, and delete its checkpoints."""
         key = record["key"]
         write_whole(self.path(key, "safetensors"), lambda stream: stream.write(model))
-        write_sealed(self.path(key, "json"), {**record, "model": hashlib.sha256(model).hexdigest()})
-        for path in self.checkpoints(key):
+        sealed = json.loads(json.dumps({**record, "model": hashlib.sha256(model).hexdigest()}))
+        write_text(self.path(key, "json"), json.dumps({**sealed, "checksum": _checksum(sealed)}))
+        for path in self.folder.glob(f"{key}.*.checkpoint"):
             path.unlink(missing_ok=True)
 
     def tensors(self, key: str) -> dict[str, npt.NDArray[Any]]:
@@ -137,44 +132,9 @@ class Store:
         path = self.path(key, "safetensors")
         try:
             return load(path.read_bytes())
-        except FileNotFoundError:
-            raise DataError(f"{path} is missing, which has the model of {key}: run it again.") from None
-        except SafetensorError as error:
-            raise DataError(f"{path} is damaged ({error}): run it again.") from None
-
-
-# ---------------------------------------------------------------------- files with a checksum
-
-
-def write_sealed(path: Path, content: Record) -> None:
-    """Write JSON with a checksum of its content."""
-    plain = json.loads(json.dumps(content))
-    write_text(path, json.dumps({**plain, "checksum": _checksum(plain)}))
-
-
-def read_sealed(path: Path) -> dict[str, Any] | None:
-    """Read a file of :func:`write_sealed`; None if there is none, or if it was damaged and is now set aside."""
-    try:
-        content = read_json(path)
-    except FileNotFoundError:
-        return None
-    except DataError as error:
-        set_aside(path, str(error))
-        return None
-    if not isinstance(content, dict) or content.pop("checksum", None) != _checksum(content):
-        set_aside(path, f"{path} is not as it was written: its checksum is of other content.")
-        return None
-    return content
+        except (FileNotFoundError, SafetensorError) as error:
+            raise DataError(f"{path} has no model of {key} ({error}): run it again.") from None
 
 
 def _checksum(content: Record) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def set_aside(path: Path, why: str) -> None:
-    """Rename a damaged file so it is neither used nor lost, and warn."""
-    names = (path.with_name(f"{path.name}.damaged{number or ''}") for number in itertools.count())
-    target = next(name for name in names if not name.exists())
-    with suppress(FileNotFoundError):  # another process was quicker
-        path.rename(target)
-        warn(f"{why} It is set aside as {target.name}, and its run is repeated.")

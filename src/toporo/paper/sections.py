@@ -1,11 +1,11 @@
 """Figures of a report for any benchmark: scores, weights, topologies and curves, from rows and records of runs.
 
-A benchmark's file composes its page from these and its own figures. :func:`any_sections` is the page of one without
-figures of its own.
+:func:`any_sections` are those of every benchmark; its file may add figures of its own.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo import pages
-from toporo.groups import name_from_json
 from toporo.paper.loaded import ByGroup
 from toporo.paper.methods import WORST_CASE, BenchMethod
-from toporo.paper.protocols import Metric, Protocol
+from toporo.paper.protocols import Metric
 from toporo.paper.results import Results, select
 from toporo.paper.sentences import when
+from toporo.topology import GroupGraph, Prior
 from toporo.types import Record
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
     from toporo.pages import Table
 
-#: Groups that fit beside each other in a table.
-MOST_COLUMNS = 16
-#: Pairs of groups whose shares of resamples are written out.
-SHOWN_PAIRS = 12
 Sections: TypeAlias = "list[pages.Section]"
 
 
@@ -51,33 +47,14 @@ def lowest_seeds(records: Sequence[Record]) -> dict[str, Record]:
 
 def last_metrics(runs: Sequence[Record], key: str) -> ByGroup:
     """Return a metric by group after the last round, mean over runs."""
-    return _mean_by_group([_metrics(run["history"][-1])[key] for run in runs])
-
-
-def last_weights(runs: Sequence[Record]) -> ByGroup:
-    """Return the weight of every training group after the last round, mean over runs."""
-    return _mean_by_group([_weights(run["history"][-1]) for run in runs])
-
-
-def _weights(entry: Record) -> ByGroup:
-    return {name_from_json(name): weight for name, weight in entry["weights"]}
-
-
-def _metrics(entry: Record) -> dict[str, Any]:
-    """Return the metrics of an evaluation, with group names as in the data."""
     from toporo.training import RoundRecord  # torch takes seconds that loading a data set need not wait for
 
-    return RoundRecord.from_dict(entry).metrics
+    return _mean_by_group([RoundRecord.from_dict(run["history"][-1]).metrics[key] for run in runs])
 
 
-def _evaluations(run: Record) -> list[Record]:
-    return [entry for entry in run["history"] if entry["metrics"]]
-
-
-def _selected(protocol: Protocol, runs: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return the metrics of the evaluation that the protocol's rule selects, by run."""
-    histories = [[_metrics(entry) for entry in _evaluations(run)] for run in runs]
-    return [select(history, protocol.headline, protocol.better) for history in histories]
+def _metrics(run: Record) -> list[dict[str, Any]]:
+    """Return the metrics of a run's evaluations."""
+    return [entry["metrics"] for entry in run["history"] if entry["metrics"]]
 
 
 def _floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:
@@ -85,9 +62,9 @@ def _floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:
     return np.array(values, dtype=np.float64)
 
 
-def _mean_by_group(runs: Sequence[Mapping[Any, float | None]]) -> ByGroup:
-    """Return values by group, mean over runs; NaN where one of them has none."""
-    return {name: float(np.mean(_floats([values.get(name) for values in runs]))) for name in runs[0]}
+def _mean_by_group(runs: Sequence[Mapping[Any, float]]) -> ByGroup:
+    """Return values by group, mean over runs."""
+    return {name: float(np.mean([values[name] for values in runs])) for name in runs[0]}
 
 
 def _scores(part: Results, metric: Metric, methods: Sequence[BenchMethod]) -> list[pages.figures.Score]:
@@ -102,27 +79,21 @@ def _scores(part: Results, metric: Metric, methods: Sequence[BenchMethod]) -> li
     return scores
 
 
+def join_graphs(graphs: Sequence[GroupGraph]) -> GroupGraph:
+    """Return a graph of all edges; its resamples are the graphs, so a drawing shows how many of them have an edge."""
+    edges = [graph.edges for graph in graphs]
+    every = {edge: 1.0 for of_graph in edges for edge in of_graph}
+    return GroupGraph(graphs[0].names, every, origin=graphs[0].origin, bootstrap_edges=edges)
+
+
 # ---------------------------------------------------------------------- sections
-
-
-def sample_runs(part: Results) -> dict[str, Record]:
-    """Return the runs whose predictions are shown, by title: those of ERM and of the method with a learned topology."""
-    first, methods = lowest_seeds(part.records), (part.protocol.baseline, part.protocol.learned)
-    return {m.title: first[m.name] for m in methods if m is not None and first.get(m.name, {}).get("samples")}
-
-
-def file_name(figure: str, variant: str) -> str:
-    """Return a name for a variant's figure that is valid in file names and identifiers.
-
-    >>> file_name("samples", "Real World")
-    'samples-real-world'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", f"{figure}-{variant}".lower()).strip("-")
 
 
 def section(part: Results, name: str, title: str, text: str, figure: Figure, *tables: Table) -> Sections:
     """Return a section of a variant as a list, so sections without content can be empty lists."""
-    return [pages.charts.figure_section(file_name(name, part.variant.name), title, text, figure, tables)]
+    # The name is valid in file names and identifiers.
+    name = re.sub(r"[^a-z0-9]+", "-", f"{name}-{part.variant.name}".lower()).strip("-")
+    return [pages.charts.figure_section(name, title, text, figure, tables)]
 
 
 def _capital(text: str) -> str:
@@ -132,12 +103,8 @@ def _capital(text: str) -> str:
 def scores_section(part: Results) -> Sections:
     """Show every metric by method, one panel each."""
     protocol = part.protocol
-    panels = {metric.name: _scores(part, metric, protocol.main_methods) for metric in protocol.metrics}
-    panels = {name: scores for name, scores in panels.items() if any(s.values or s.paper is not None for s in scores)}
-    if not panels:
-        return []
     figure = pages.figures.method_scores(
-        panels,
+        {metric.name: _scores(part, metric, protocol.main_methods) for metric in protocol.metrics},
         reference=protocol.baseline.title if protocol.baseline else None,
         highlight=[protocol.learned.title] if protocol.learned else [],
     )
@@ -161,108 +128,63 @@ def topology_section(part: Results) -> Sections:
 
 def learned_section(part: Results) -> Sections:
     """Show the learned topology and its prior over seeds."""
-    method, learned, what = part.protocol.learned, part.learned_topologies(), part.benchmark.group
-    if method is None or learned is None:
+    method, what = part.protocol.learned, part.benchmark.group
+    runs = [run for run in part.records if method and run["method"] == method.name and run["topology"] and run["prior"]]
+    if method is None or not runs:
         return []
+    priors = [Prior.from_dict(run["prior"]) for run in runs]
+    graph = join_graphs([GroupGraph.from_json(json.dumps(run["topology"])) for run in runs])
+    # A prior that resamples do not support is uniform and has no centralities.
+    centrality = _mean_by_group([prior.centrality or prior.weights for prior in priors])
     text = (
         f"Training {what}s that {method.title} joins by the distances between their ERM features, "
         f"without the held-out {what}. Every seed has its own features and so its own topology: a thin edge is in few "
         "of them. Sizes show mean centralities, from which the prior follows."
     )
-    if learned.kept:
-        shown = [f"{a}–{b} {100 * share:.0f} %" for (a, b), share in learned.kept.items()]
-        more = f", … ({len(shown)} pairs in all)" if len(shown) > SHOWN_PAIRS else ""
-        text += f" Share of all resamples of the rows that join a pair: {', '.join(shown[:SHOWN_PAIRS])}{more}."
-    figure = pages.figures.topology(learned.union, learned.centrality, list(learned.priors[0].weights))
-    table = pages.figures.prior_table(learned.priors, what)
+    figure = pages.figures.topology(graph, centrality, list(priors[0].weights))
+    table = pages.figures.prior_table(priors, what)
     return section(part, "learned", f"The topology of the training {what}s", text, figure, table)
 
 
-def weights_section(part: Results) -> Sections:
-    """Show the weights over training of all methods whose weights move, in the run with the lowest seed."""
-    first, moment = lowest_seeds(part.records), part.protocol.moment
-    histories = {m.title: first[m.name]["history"] for m in part.protocol.main_methods if m.trained and m.name in first}
-    weights = {title: [_weights(entry) for entry in history] for title, history in histories.items()}
-    lines = {
-        title: [pages.charts.Line([weights[name] for weights in moving], str(name)) for name in moving[0]]
-        for title, moving in weights.items()
-        if any(entry != moving[0] for entry in moving)
-    }
-    if not lines:
-        return []
-    at = [entry["round"] for entry in next(iter(histories.values()))]
-    text = (
-        f"Weight of each training {part.benchmark.group} in the run with the lowest seed. Without a prior the weights "
-        "follow the losses; with one they stay closer to it for larger λ."
-    )
-    figure = pages.charts.line_chart(at, lines, moment, shared=True, title="weight q of group")
-    return section(part, "weights", "Group weights over training", text, figure)
-
-
-def curves_section(part: Results, panels: Mapping[str, str], title: str, text: str, *, log: bool = False) -> Sections:
-    """Show metrics (label to key) over the rounds, in the unit of the table."""
-    protocol = part.protocol
+def curves_section(part: Results) -> Sections:
+    """Show the metric over the rounds in validation and test; errors on a logarithmic axis."""
+    protocol, log = part.protocol, part.protocol.better == "lower"
     runs = {m.title: of_method(part.records, m.name) for m in protocol.main_methods if m.trained}
     runs = {title: records for title, records in runs.items() if records}
     if not runs:
         return []
-    at = [entry["round"] for entry in _evaluations(next(iter(runs.values()))[0])]
-    # The same colours and dashes in all figures of a report.
-    styles = pages.charts.line_styles(method.title for method in protocol.get_methods() if method.trained)
+    at = [entry["round"] for entry in next(iter(runs.values()))[0]["history"] if entry["metrics"]]
+    styles = pages.charts.line_styles(runs)
+    panels = {f"validation, training {part.benchmark.group}s": "validation", "test": "test"}
     lines: dict[str, list[pages.charts.Line]] = {label: [] for label in panels}
     for (label, key), (method, records) in product(panels.items(), runs.items()):
-        values = _floats([[entry["metrics"].get(key) for entry in _evaluations(run)] for run in records])
-        lines[label].append(
-            pages.charts.Line.over_seeds(protocol.whole.scale * values, method, styles[method], log=log)
-        )
+        values = protocol.whole.scale * _floats([[metrics.get(key) for metrics in _metrics(run)] for run in records])
+        lines[label].append(pages.charts.Line.over_seeds(values, method, styles[method]))
     figure = pages.charts.line_chart(at, lines, protocol.moment, log="y" * log)
-    return section(part, protocol.unit, title, text, figure)
-
-
-def groups_section(part: Results) -> Sections:
-    """Show the metric in the groups held out and, on their validation rows, in the others."""
-    protocol, what = part.protocol, part.benchmark.group
-    scale, label = protocol.whole.scale, protocol.whole.name
-    values: dict[str, ByGroup] = {}
-    for method in protocol.main_methods:
-        if runs := of_method(part.records, method.name):
-            metrics = _selected(protocol, runs)
-            means = _mean_by_group([{**m.get("validation_by_group", {}), **m.get("by_group", {})} for m in metrics])
-            values[method.title] = {name: scale * value for name, value in means.items()}
-    names = {name for by_group in values.values() for name in by_group}
-    order = [name for name in (*part.loaded.train, *part.loaded.test) if name in names]
-    if not 2 <= len(order) <= MOST_COLUMNS:
-        return []
-    table = pages.figures.group_table(values, order, label=label, digits=1 if scale > 1 else 2, marked=part.loaded.test)
     text = (
-        f"{_capital(when(protocol))}, mean over seeds; the best of each column is bold. Groups other than the {what} "
-        f"held out are measured on their validation rows. A dash: not defined in some seed."
+        "Mean over seeds, shaded ± 1 sd. Where the test gets worse while validation gets better, validation on "
+        f"training {part.benchmark.group}s cannot choose the {protocol.moment}. If the curves still move at the end, "
+        f"the number of {protocol.moment}s is part of the result."
     )
-    name = file_name("groups", part.variant.name)
-    return [pages.Section(name, f"{_capital(label)} in every {what}", text, tables=(table,))]
+    return section(part, protocol.unit, f"Scores over the {protocol.moment}s", text, figure)
 
 
 def penalty_section(part: Results) -> Sections:
     """Show the metric against λ, if the method with the learned topology was run with several."""
     protocol, metric, learned = part.protocol, part.protocol.whole, part.protocol.learned
-    if learned is None:
-        return []
     selected: dict[float, list[dict[str, Any]]] = {}
     for method in protocol.get_methods():
         penalty, runs = float(method.settings.get("penalty", 0.0)), of_method(part.records, method.name)
-        if learned.name in (method.name, method.varies) and runs and 0 < penalty < math.inf:
+        if learned is not None and learned.name in (method.name, method.varies) and runs and 0 < penalty < math.inf:
             # Of two methods with the same λ, the one that is there to vary it comes last.
-            selected[penalty] = _selected(protocol, runs)
-    if len(selected) < 2:
+            selected[penalty] = [select(_metrics(run), protocol.headline, protocol.better) for run in runs]
+    if learned is None or len(selected) < 2:
         return []
     penalties, lines = sorted(selected), []
     for title, key in (("test", "test"), (f"validation, training {part.benchmark.group}s", "validation")):
         values = [[metrics.get(key) for metrics in selected[penalty]] for penalty in penalties]
         by_seed = metric.scale * _floats(list(zip_longest(*values)))
-        if np.isfinite(by_seed).any():
-            lines.append(pages.charts.Line.over_seeds(by_seed, f"{learned.title}, {title}"))
-    if not lines:
-        return []
+        lines.append(pages.charts.Line.over_seeds(by_seed, f"{learned.title}, {title}"))
     others = [m for m in protocol.main_methods if m.baseline or m.uses == {WORST_CASE}]
     references = {f"{score.title}, test": score.mean for score in _scores(part, metric, others) if score.values}
     text = (
@@ -276,19 +198,5 @@ def penalty_section(part: Results) -> Sections:
 
 def any_sections(part: Results) -> Sections:
     """Return the figures that suit any benchmark."""
-    metric, moment = part.protocol.whole.name, part.protocol.moment
-    return [
-        *scores_section(part),
-        *topology_section(part),
-        *learned_section(part),
-        *weights_section(part),
-        *groups_section(part),
-        *curves_section(
-            part,
-            {f"validation, training {part.benchmark.group}s: {metric}": "validation", f"test: {metric}": "test"},
-            f"{_capital(metric)} over the {moment}s",
-            f"Mean over seeds, shaded ± 1 sd. If the curves still move at the end, the number of {moment}s is part of "
-            "the result.",
-        ),
-        *penalty_section(part),
-    ]
+    shown = scores_section, topology_section, learned_section, curves_section, penalty_section
+    return [section for make in shown for section in make(part)]

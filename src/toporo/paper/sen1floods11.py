@@ -9,45 +9,26 @@ optical image) has the label −1 and keeps its measurement, which a network may
 scaled with :func:`~toporo.paper.image_fits.standardize` by the measurements of training rows alone.
 
 The folder has the layout of the bucket: ``v1.1/splits/flood_handlabeled/flood_*_data.csv`` and
-``v1.1/data/flood_events/HandLabeled/{S1Hand,LabelHand}/*.tif``. Some of the chips are enough: ``about["chips"]`` counts
-them.
+``v1.1/data/flood_events/HandLabeled/{S1Hand,LabelHand}/*.tif``. Some of the chips are enough.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from toporo import pages
-from toporo.checks import whole
-from toporo.data import GroupedData, Split, TileStore
+from toporo.data import GroupedData, Split
 from toporo.errors import DataError, NothingToTestError, UnknownNameError, listed
-from toporo.paper.base import Benchmark, Vision, register
-from toporo.paper.flood_chips import (
-    CHECKSUMS,
-    EXPECTED,
-    FOLDER,
-    HOW_TO_GET,
-    existing_chips,
-    file_states,
-    find_folder,
-    list_paths,
-    read_chips,
-    read_lists,
-    require_geotiff,
-)
-from toporo.paper.loaded import BenchmarkData, check_published, check_source, find_data
+from toporo.paper import flood_chips
+from toporo.paper.base import Benchmark, register
+from toporo.paper.flood_chips import existing_chips, has_official_lists, read_chips, read_lists, require_geotiff
+from toporo.paper.loaded import BenchmarkData
 from toporo.paper.methods import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA
 from toporo.paper.protocols import Metric, Protocol, Variant
-from toporo.paper.results import Results
-from toporo.paper.sections import Sections, any_sections, sample_runs, section
 from toporo.progress import Report
 from toporo.topology import GroupGraph
-from toporo.types import Record
 
 NAME = "sen1floods11"
 #: The events of the hand-labelled chips.
@@ -61,146 +42,73 @@ HELD_OUT = "Bolivia"
 # ---------------------------------------------------------------------- the data
 
 
-def load(
-    folder: str | os.PathLike[str] | None = None,
-    *,
-    source: str = "auto",
-    test: str = HELD_OUT,
-    tile: int = 256,
-    progress: bool | Report | None = None,
-) -> BenchmarkData:
-    """Load the benchmark from a data folder (``folder``, else ``$TOPORO_DATA``, else the cache), or from ``v1.1``.
+def load(path: Path, *, test: str = HELD_OUT, size: int = 256, progress: bool | Report | None = None) -> BenchmarkData:
+    """Load the benchmark from a copy of the bucket's folder ``v1.1``, which may lack chips.
 
     Parameters
     ----------
-    source : ``"auto"`` takes the existing lists and chips; ``"published"`` requires the official lists (by checksum)
-        and every chip in them.
+    path : of the folder.
     test : the event to test on. All others are trained on, except Bolivia.
-    tile : side of the tiles in pixels; a divisor of the chips' side.
+    size : side of the tiles in pixels; a divisor of the chips' side.
     progress : see :class:`toporo.progress.Progress`.
     """
-    check_source(NAME, source, ("auto", "published"), HOW_TO_GET)
-    whole(tile, "tile", 1)
     require_geotiff()
-    root = find_data(NAME, folder, find_folder, f"{FOLDER}/", HOW_TO_GET)
-    roles = read_lists(root)
-    lists = {check_published(path, CHECKSUMS[role], source) for role, path in list_paths(root).items()}
-    _check_event(test, roles)
-    existing = existing_chips(root, roles)
+    if test not in EVENTS:
+        raise UnknownNameError("test event", test, EVENTS)
+    roles = read_lists(path)
+    existing = existing_chips(path, roles)
+    if not existing:
+        missing = listed(sorted(roles), 3) or "none"
+        raise DataError(f"{path} has image and label of no chip in the lists: {missing}. {flood_chips.EXPECTED}")
     complete = len(existing) == len(roles)
-    if not existing or (source == "published" and not complete):
-        raise DataError(
-            f"{len(existing)} of the {len(roles)} chips in the lists are in {root} with image and label; missing: "
-            f"{listed(sorted(roles.keys() - existing), 3)}. Copy the rest of the bucket, or use --source auto to take "
-            f"those that are there. {EXPECTED}"
-        )
-    store = read_chips(root, existing, tile, progress)
-    dropped = sorted(chip for chip in existing.keys() - set(store.chips) if _is_used(chip, test))
-    rows = np.array([row for row, chip in enumerate(store.chips) if _is_used(chip, test)], dtype=np.int64)
-    water = (store.y[rows] == 1).any(axis=(1, 2)).astype(np.int64)
-    names = [_event(store.chips[row]) for row in rows]
-    train = tuple(event for event in sorted(set(names)) if event != test)
-    if not train or test not in names:
-        raise (NothingToTestError if train else DataError)(
-            f"{root} has no usable tile of {f'the test event {test!r}' if train else 'any training event'}. Chips "
-            f"without a pixel that has a measurement and a label: {listed(dropped, 3) or 'none'}; events with tiles: "
-            f"{listed(sorted(set(names)), 11) or 'none'}. Add chips."
-        )
-    if not water[[name == test for name in names]].any():
+    store = read_chips(path, existing, size, progress)
+    events = [chip.split("_")[0] for chip in store.chips]
+    rows = np.array([row for row, event in enumerate(events) if event == test or event != HELD_OUT], dtype=np.int64)
+    names, water = [events[row] for row in rows], (store.y[rows] == 1).any(axis=(1, 2))
+    wet = {name for name, found in zip(names, water, strict=True) if found}
+    train = tuple(sorted(set(names) - {test}))
+    if test not in wet or not train:
         raise NothingToTestError(
-            f"{root} has no water in the {names.count(test)} tile(s) of the test event {test!r}: with nothing to "
-            "find, the IoU of water says nothing. Choose another event, or add chips of this one."
+            f"{path} has {names.count(test)} usable tile(s) of the test event {test!r}, "
+            f"{'some' if test in wet else 'none'} with water, and tiles of {len(train)} training event(s): expected "
+            "water, without which IoU says nothing, and an event to train on. Choose another event, or add chips."
         )
     return BenchmarkData(
         name=NAME,
-        data=GroupedData.from_arrays(rows, water, names),
+        data=GroupedData.from_arrays(rows, water.astype(np.int64), names),
         graph=GroupGraph([*train, test], {}),
         train=train,
         test=(test,),
-        source="published" if lists == {"published"} and complete else "file",
-        task="segmentation",
-        about={
-            "tile": tile,
-            "splits": _splits(train, store),
-            "subset": not complete,
-            "chips": {"listed": len(roles), "found": len(existing)},
-            "dropped": dropped,
-        },
+        source="published" if complete and has_official_lists(path) else "file",
+        about={"size": size, "chips": {"listed": len(roles), "found": len(existing)}},
         store=store,
+        remarks=_remarks(len(roles), len(existing), sorted(existing.keys() - set(store.chips))),
     )
 
 
-def _check_event(test: str, chips: Iterable[str]) -> None:
-    events = sorted(set(map(_event, chips)))
-    if test in EVENTS and test not in events:
-        raise NothingToTestError(f"the lists name no chip of the test event {test!r}, but of {', '.join(events)}.")
-    if test not in events:
-        raise UnknownNameError("test event", test, events)
-
-
-def _event(chip: str) -> str:
-    return chip.split("_")[0]
-
-
-def _is_used(chip: str, test: str) -> bool:
-    """Return True for chips of the test event and of training events."""
-    return _event(chip) == test or _event(chip) != HELD_OUT
-
-
-def _splits(train: Iterable[str], store: TileStore) -> str:
-    """Return ``"official"`` if every training event has tiles to train and to validate on, else ``"tiles"``."""
-    have = {(_event(chip), role) for chip, role in zip(store.chips, store.roles, strict=True)}
-    return "official" if {(event, role) for event in train for role in ("train", "valid")} <= have else "tiles"
+def _remarks(count: int, found: int, unusable: list[str]) -> tuple[str, ...]:
+    """Return sentences about chips that are missing, and about those that cannot be used."""
+    subset = (
+        f"A subset: {found} of the {count} hand-labelled chips were at hand. The figures stand for these chips and are "
+        "not comparable with published ones."
+    )
+    return (subset,) * (found < count) + (f"Left out, without a usable pixel: {listed(unusable, 5)}.",) * bool(unusable)
 
 
 def validation_rows(loaded: BenchmarkData, seed: int, fraction: float = 0.2) -> Split:
     """Split the rows of the training events into those to train on and to validate on.
 
-    If ``loaded.about["splits"]`` is ``"official"``, these are chips of the lists train and valid, for any seed; those
-    of the list test are in neither part. Else a ``fraction`` of every event's tiles, chosen by the seed, is for
-    validation, and neighbouring tiles of one chip may be in both parts.
+    These are the chips of the official lists train and valid, for any seed, if every event has some in both. Else a
+    ``fraction`` of every event's tiles, chosen by the seed, is for validation, and neighbouring tiles of one chip may
+    be in both parts.
     """
+    tiles: Any = loaded.store
     data = loaded.data.select(loaded.train)
-    if loaded.about["splits"] == "tiles":
-        return data.split(fraction, seed)
-    roles = np.array(_tiles(loaded).roles)[data.x]
-    return Split(data.take(np.flatnonzero(roles == "train")), data.take(np.flatnonzero(roles == "valid")))
-
-
-def _tiles(loaded: BenchmarkData) -> TileStore:
-    if not isinstance(loaded.store, TileStore):
-        raise DataError(f"benchmark {loaded.name!r} has no tiles: expected one that sen1floods11.load gave.")
-    return loaded.store
-
-
-# ---------------------------------------------------------------------- descriptions
-
-
-def _facts(loaded: Sequence[BenchmarkData]) -> dict[str, Any]:
-    """Return the facts of all variants; each names the unusable chips of its own events only."""
-    return {**loaded[0].about, "dropped": sorted({chip for data in loaded for chip in data.about["dropped"]})}
-
-
-def remarks(loaded: Sequence[BenchmarkData]) -> list[str]:
-    """Return sentences about chips that are missing, and about those that cannot be used."""
-    facts, lines = _facts(loaded), []
-    if facts["subset"]:
-        lines.append(
-            f"A subset: {facts['chips']['found']} of the {facts['chips']['listed']} hand-labelled chips were at hand. "
-            "The figures stand for these chips and are not comparable with published ones."
-        )
-    if facts["dropped"]:
-        lines.append(f"Left out, without a usable pixel: {listed(facts['dropped'], 5)}.")
-    return lines
-
-
-def _origin(source: str, about: Mapping[str, Any]) -> str:
-    """Return how many chips there were beside the published data set, for a caption."""
-    if "chips" not in about:
-        return "the radar chips at hand"
-    found, total = about["chips"]["found"], about["chips"]["listed"]
-    lists = "the official lists" if source == "published" else "lists that are not the official ones"
-    return f"all {total} chips of {lists}" if found == total else f"a subset of the data, {found} of {total} chips"
+    roles = np.array(tiles.roles)[data.x]
+    official = [np.flatnonzero(roles == role) for role in ("train", "valid")]
+    if all(len(set(data.codes[rows])) == len(data.groups) for rows in official):
+        return Split(*map(data.take, official))
+    return data.split(fraction, seed)
 
 
 # ---------------------------------------------------------------------- the table
@@ -270,68 +178,16 @@ PROTOCOL = Protocol(
 )
 
 
-# ---------------------------------------------------------------------- the report
-
-#: The tensor in a run's model file that holds the probabilities of water in its sample tiles.
-WATER = "sample.water"
-
-
-def sections(part: Results) -> Sections:
-    """Return the figures of one event held out, in the order of the page."""
-    return [*any_sections(part), *_samples(part)]
-
-
-def _samples(part: Results) -> Sections:
-    """Show tiles of the event held out, in the runs with the lowest seed."""
-    runs = sample_runs(part)
-    if not runs:
-        return []
-    store, water = _tiles(part.loaded), {title: _water(part, record) for title, record in runs.items()}
-    rows = next(iter(runs.values()))["samples"]["rows"]  # the same of all methods
-    tiles = [
-        pages.pictures.Tile(
-            f"{store.chips[row]}\nrow {store.corners[row][0]}, column {store.corners[row][1]}",
-            store.x[row, 0],
-            store.y[row],
-            {title: maps[i] for title, maps in water.items()},
-        )
-        for i, row in enumerate(rows)
-    ]
-    text = (
-        f"Tiles of {part.loaded.test[0]} after the last {part.protocol.moment} of the runs with the lowest seed. "
-        "Radar: the darker the less comes back, as from open water. Pixels without a measurement or a label are grey, "
-        "and count nowhere."
-    )
-    return section(part, "tiles", "Water found in the event held out", text, pages.pictures.tile_samples(tiles))
-
-
-def _water(part: Results, record: Record) -> npt.NDArray[Any]:
-    """Return the probabilities of water in the sample tiles of a run."""
-    tensors = part.store.tensors(record["key"])
-    if WATER not in tensors:
-        path = part.store.path(record["key"], "safetensors")
-        raise DataError(f"{path} has no tensor {WATER!r}, though its run has samples: delete it and run again.")
-    return tensors[WATER]
-
-
 register(
     Benchmark(
         title="radar chips of 11 floods with hand-labelled water, Bolivia held out",
         protocol=PROTOCOL,
+        place=flood_chips.FOLDER,
         load=load,
-        how_to_get=HOW_TO_GET,
-        files=file_states,
+        check=flood_chips.check,
+        how_to_get=flood_chips.HOW_TO_GET,
         split=validation_rows,
-        vision=Vision(
-            networks=("fcn18", "fcn50", "unet"),
-            row="tile",
-            side="tile",
-            too_few="add chips, or cut them into smaller tiles with --set size",
-        ),
-        origin=_origin,
+        networks=("fcn18", "fcn50", "unet"),
         group="event",
-        remarks=remarks,
-        facts=_facts,
-        sections=sections,
     )
 )

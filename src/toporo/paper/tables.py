@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import sem
+from scipy.stats import t as student
 
 from toporo.errors import DataError
 from toporo.pages import Cell, Table
 from toporo.paper.base import listed_benchmarks
-from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import AVERAGE, SELECTIONS, Results, Row
-from toporo.paper.sentences import PAIRED, caption, headline, oracle, overview_caption
+from toporo.paper.search import EPOCH_TOO, LABEL_FREE, RULES
+from toporo.paper.sentences import PAIRED, caption, headline, oracle, overview_caption, search_caption
 from toporo.progress import make_console
 from toporo.text import write_data
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
 NONE = "–"
 METHOD, SAW, NOTHING = "method", "saw of the test groups", "nothing"
-#: Width of a terminal's tables, and the largest width of the methods' titles.
-WIDTH, TITLE_WIDTH = 132, 36
+#: Width of tables where no terminal says another.
+WIDTH = 132
 
 
 def scores_table(part: Results) -> Table:
@@ -34,48 +33,38 @@ def scores_table(part: Results) -> Table:
     Beside them are the paper's figures and what methods saw of the test groups.
     """
     protocol, rows = part.protocol, part.rows
-    if len({row.variant for row in rows}) > 1:
-        raise DataError("rows of several variants: a table shows one of them.")
     *parts, whole = protocol.metrics
     columns: list[tuple[str, str, str]] = [(metric.name, metric.name, protocol.headline) for metric in parts]
     for rule in (SELECTIONS[name] for name in protocol.rules):
         title = rule.titled(protocol.unit)
         if parts:
             title = whole.name if rule.name == protocol.headline else f"{whole.name}, {title}"
-        columns.append((title, whole.name, rule.name))
-    cells = {
-        (metric, rule): _column(protocol, [r for r in rows if (r.metric, r.selection) == (metric, rule)])
-        for _, metric, rule in columns
-    }
+        columns.append((Cell(title, "oracle" if rule.saw else ""), whole.name, rule.name))
+    cells = [_column(protocol, [r for r in rows if (r.metric, r.selection) == (m, rule)]) for _, m, rule in columns]
     published = {name for variant in protocol.variants for figures in variant.paper.values() for name in figures}
     names = [metric.name for metric in protocol.metrics if metric.name in published]
-    last = {(row.method, row.metric): row for row in rows if row.selection == "last"}
+    paper = {(row.method, row.metric): row.paper for row in rows if row.selection == "last"}
     lines: dict[str, list[str]] = {}
     for row in rows:
         if row.method not in lines:  # a method's first row is under a rule that saw nothing of the test groups
-            scores = [cells[metric, rule].get(row.method, NONE) for _, metric, rule in columns]
-            paper = Cell(_published([last.get((row.method, name)) for name in names], protocol.digits), "paper")
-            lines[row.method] = [*scores, paper, ", ".join(row.saw) or NOTHING]
+            figures = _published([paper.get((row.method, name)) for name in names], protocol.digits)
+            scores = [column.get(row.method, NONE) for column in cells]
+            lines[row.method] = [*scores, figures, ", ".join(row.saw) or NOTHING]
     of = f": {' / '.join([*names[:1], *(name.removeprefix('hop ') for name in names[1:])])}"
-    titles = [Cell(title, "oracle" if SELECTIONS[rule].saw else "") for title, _, rule in columns]
-    return _table(protocol, [*titles, f"paper{'' if names in ([], [whole.name]) else of}", SAW], lines)
+    titles = [*(title for title, _, _ in columns), f"paper{'' if names in ([], [whole.name]) else of}", SAW]
+    return _table(protocol, titles, lines)
 
 
 def overview_table(results: Results) -> Table:
     """Return all variants side by side under the protocol's rule, each with the paper's figures if it has some."""
-    protocol = results.protocol
-    variants = [*protocol.variants, *([Variant(AVERAGE, AVERAGE)] if protocol.average is not None else [])]
-    headlines = results.headlines()
+    protocol, headlines = results.protocol, results.headlines()
     titles: list[str] = []
     columns: list[dict[str, str]] = []
-    for variant in variants:
-        rows = [row for (name, _), row in headlines.items() if name == variant.name]
-        if not rows:
-            continue
-        titles.append(variant.title)
-        columns.append(_column(protocol, rows))
-        paper = {row.method: row.paper for row in rows if row.paper is not None}
-        if paper:
+    for variant in (*protocol.variants, Variant(AVERAGE, AVERAGE)):
+        if rows := [row for (name, _), row in headlines.items() if name == variant.name]:
+            titles.append(variant.title)
+            columns.append(_column(protocol, rows))
+        if paper := {row.method: row.paper for row in rows if row.paper is not None}:
             titles.append(Cell("paper", "oracle"))
             columns.append({name: Cell(f"{value:.{protocol.digits}f}", "oracle") for name, value in paper.items()})
     lines = {
@@ -87,20 +76,53 @@ def overview_table(results: Results) -> Table:
 
 
 def paired_table(results: Results) -> Table | None:
-    """Return differences to the baseline pair by pair; None unless averages mean something and seeds are several."""
-    protocol = results.protocol
-    pairs = results.pairs() if protocol.average is not None else []
-    if not pairs:
+    """Return differences to the baseline on the same variant with the same seed, and their 95 % intervals.
+
+    None unless averages over variants mean something, and the baseline ran on several with the same two or more seeds.
+    """
+    protocol, digits = results.protocol, results.protocol.digits + 1
+    figures: dict[str, dict[str, list[float]]] = {}
+    for (variant, method), row in results.headlines().items():
+        if variant != AVERAGE:
+            figures.setdefault(method, {})[variant] = row.per_seed
+    reference = figures.pop(protocol.baseline.name, {}) if protocol.baseline is not None else {}
+    seeds = {variant: len(values) for variant, values in reference.items()}
+    if protocol.average is None or len(seeds) < 2 or len(set(seeds.values())) > 1 or 1 in seeds.values():
         return None
-    variants, seeds = pairs[0].differences.shape
-    digits = protocol.digits + 1
-    titles = ["better than ERM by", f"95 %, {variants * seeds} pairs", f"95 %, {variants} means over seeds"]
-    lines = {}
-    for pair in pairs:
-        intervals = (pair.interval(of_variants=of_variants) for of_variants in (False, True))
-        spans = [f"{low:+.{digits}f} to {high:+.{digits}f}" for low, high in intervals]
-        lines[pair.method] = [f"{pair.mean:+.{digits}f}", *spans]
-    return _table(protocol, titles, lines)
+    lines: dict[str, list[str]] = {}
+    for method, ours in figures.items():
+        if {variant: len(values) for variant, values in ours.items()} == seeds:
+            gains = [protocol.sign * np.subtract(ours[variant], reference[variant]) for variant in seeds]
+            mean = np.mean(gains)
+            lines[method] = [f"{mean:+.{digits}f}"]
+            for draws in (np.ravel(gains), np.mean(gains, axis=1)):
+                half = student.ppf(0.975, len(draws) - 1) * sem(draws)
+                lines[method].append(f"{mean - half:+.{digits}f} to {mean + half:+.{digits}f}")
+    pairs = f"95 %, {sum(seeds.values())} pairs"
+    return _table(protocol, ["better than ERM by", pairs, f"95 %, {len(seeds)} means over seeds"], lines)
+
+
+def search_table(part: Results) -> Table:
+    """Return a variant's search: figure and mean regret of every rule, and how well rules rank settings."""
+    rows, digits = {(row.method, row.selection): row for row in part.rows}, part.protocol.digits
+    rules = [rule.name for rule in RULES]
+    too = [f"{rule}{EPOCH_TOO}" for rule in rules[1:]]
+
+    def cells(method: str, rules: Sequence[str]) -> list[str]:
+        *others, best = [rows[method, rule] for rule in rules]
+        shown = [f"{mean_sd(r.mean, r.sd, digits)} ({abs(best.mean - r.mean):.{digits}f})" for r in others]
+        return [*shown, mean_sd(best.mean, best.sd, digits)]
+
+    lines = []
+    try:
+        for name, tried in part.tried[part.variant.name].items():
+            ranks = [NONE if (rank := tried.ranks[rule]) is None else f"{rank:.2f}" for rule in LABEL_FREE]
+            title, count = part.protocol.method(name).title, str(len(tried.settings))
+            lines.append((title, count, *cells(name, rules), *ranks, *cells(name, too)))
+    except KeyError as missing:
+        raise DataError(f"the results of the search are incomplete, without {missing}: run it again.") from None
+    titles = (METHOD, "settings", *rules, *(f"rank by {rule}" for rule in LABEL_FREE), *too)
+    return Table(titles, tuple(lines), (METHOD,))
 
 
 def _column(protocol: Protocol, rows: Sequence[Row]) -> dict[str, str]:
@@ -117,26 +139,16 @@ def _column(protocol: Protocol, rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _table(protocol: Protocol, titles: Sequence[str], lines: Mapping[str, Sequence[str]]) -> Table:
-    """Return a table with a line per method; controls are marked, and every kind of model begins a section."""
-    rows, styles, before = [], {}, None
-    for number, (name, cells) in enumerate(lines.items()):
-        method = protocol.method(name)
-        start = "start" if before not in (None, _kind(method)) else ""
-        styles[number] = f"{'control' if method.control else ''} {start}".strip()
-        rows.append((method.title, *cells))
-        before = _kind(method)
-    return Table((METHOD, *titles), tuple(rows), (METHOD, SAW), row_styles=styles)
+    """Return a table with a line per method; controls are marked."""
+    methods = [protocol.method(name) for name in lines]
+    rows = tuple((method.title, *lines[method.name]) for method in methods)
+    styles = {number: "control" for number, method in enumerate(methods) if method.control}
+    return Table((METHOD, *titles), rows, (METHOD, SAW), row_styles=styles)
 
 
-def _kind(method: BenchMethod) -> str:
-    return "trained" if method.trained else "rule" if method.model == "rule" else "solved"
-
-
-def _published(rows: Sequence[Row | None], digits: int) -> str:
-    values = [row.paper if row else None for row in rows]
-    if all(value is None for value in values):
-        return NONE
-    return " / ".join(NONE if value is None else f"{value:.{digits}f}" for value in values)
+def _published(values: Sequence[float | None], digits: int) -> str:
+    shown = [NONE if value is None else f"{value:.{digits}f}" for value in values]
+    return Cell(NONE if set(shown) <= {NONE} else " / ".join(shown), "paper")
 
 
 def mean_sd(mean: float, sd: float | None, digits: int = 2) -> str:
@@ -149,55 +161,31 @@ def mean_sd(mean: float, sd: float | None, digits: int = 2) -> str:
 
 def print_results(results: Results, style: str = "terminal") -> None:
     """Print all tables and the headline: for a ``"terminal"``, as ``"markdown"``, or only the rows as ``"json"``."""
-    parts = results.parts
-    titled = [(caption(part), scores_table(part)) for part in parts]
-    summary = []
-    if len(parts) > 1:
-        summary.append((overview_caption(results.protocol), overview_table(results)))
-    if (paired := paired_table(results)) is not None:
-        summary.append((PAIRED, paired))
-    titled = [*summary, *titled] if style == "markdown" else [*titled, *summary]
-    notes = [oracle(results.protocol)] * (style == "terminal") + [headline(results).text]
-    print_tables([asdict(row) for row in results.rows], titled, style, notes)
-
-
-def print_tables(content: Any, titled: Iterable[tuple[str, Table]], style: str, notes: Sequence[str] = ()) -> None:
-    """Print tables below their titles and notes, or ``content`` as JSON; ``style`` is as in :func:`print_results`."""
     if style == "json":
-        write_data(sys.stdout, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    elif style == "markdown":
-        text = [f"{title}\n\n{table.to_markdown()}" for title, table in titled]
-        write_data(sys.stdout, "\n\n".join([*text, *notes]) + "\n")
+        rows = [asdict(row) for row in results.rows]
+        write_data(sys.stdout, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        return
+    parts = results.parts
+    if results.tried:
+        titled, notes = [(search_caption(part), search_table(part)) for part in parts], []
     else:
-        console = make_console(width=None if sys.stdout.isatty() else WIDTH, highlight=True)
-        for title, table in titled:
-            for part in _fitting(replace(table, title=title), console):
-                console.print(part)
-        for note in notes:
-            console.print(note)
-
-
-def _fitting(table: Table, console: Console) -> Iterator[RichTable]:
-    """Cut a table into several that fit a terminal: each has the methods, and the paper's figures stay beside ours."""
-
-    def part(start: int, end: int) -> RichTable:
-        shown = replace(
-            table,
-            columns=(table.columns[0], *table.columns[start:end]),
-            rows=tuple((row[0], *row[start:end]) for row in table.rows),
-            title=table.title if start == 1 else "The same, continued.",
-        ).to_rich()
-        shown.columns[0].max_width = TITLE_WIDTH
-        return shown
-
-    start, count, unlimited = 1, len(table.columns), console.options.update(width=10_000)
-    while start < count:
-        ends = (end for end in range(count, start + 1, -1) if table.columns[end : end + 1] != ("paper",))
-        widths = {end: console.measure(part(start, end), options=unlimited).maximum for end in ends}
-        fits = (end for end, width in widths.items() if width <= console.width)
-        end = next(fits, start + 1)
-        yield part(start, end)
-        start = end
+        titled = [(caption(part), scores_table(part)) for part in parts]
+        if len(parts) > 1:
+            titled.append((overview_caption(results.protocol), overview_table(results)))
+        if (paired := paired_table(results)) is not None:
+            titled.append((PAIRED, paired))
+        notes = [*results.about.get("remarks", []), oracle(results.protocol), headline(results).text]
+    if style == "markdown":
+        write_data(sys.stdout, "\n\n".join([*(f"{title}\n\n{t.to_markdown()}" for title, t in titled), *notes]) + "\n")
+        return
+    console = make_console(width=None if sys.stdout.isatty() else WIDTH, highlight=True)
+    for title, table in titled:
+        shown = replace(table, title=title).to_rich()
+        for column in shown.columns:
+            column.overflow = "fold"  # no figure is cut off
+        console.print(shown)
+    for note in notes:
+        console.print(note)
 
 
 def methods_text() -> str:

@@ -12,8 +12,7 @@ one from every month on.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,33 +24,15 @@ from toporo.data import GroupedData
 from toporo.errors import UnknownNameError
 from toporo.files import sha256
 from toporo.paper import nclimdiv
-from toporo.paper.base import Benchmark, BenchmarkTable, register
-from toporo.paper.loaded import (
-    BenchmarkData,
-    ByGroup,
-    Predict,
-    check_published,
-    check_source,
-    find_data,
-    mean_of_groups,
-)
+from toporo.paper.base import Benchmark, register
+from toporo.paper.loaded import BenchmarkData, ByGroup, Predict, mean_of_groups
 from toporo.paper.methods import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod
-from toporo.paper.nclimdiv import HOW_TO_GET, MONTHS, STATES, YEARS
+from toporo.paper.nclimdiv import STATES, YEARS
 from toporo.paper.protocols import Metric, Protocol, Variant
 from toporo.paper.results import Results
-from toporo.paper.sections import (
-    Sections,
-    curves_section,
-    last_metrics,
-    last_weights,
-    learned_section,
-    of_method,
-    scores_section,
-    section,
-)
+from toporo.paper.sections import Sections, last_metrics, of_method, section
 from toporo.text import number
 from toporo.topology import GroupGraph
-from toporo.types import Record
 
 _NEIGHBORS = (
     "AL:FL,GA,MS,TN AR:LA,MO,MS,OK,TN,TX AZ:CA,NM,NV,UT CA:NV,OR CO:KS,NE,NM,OK,UT,WY CT:MA,NY,RI DE:MD,NJ,PA FL:GA "
@@ -106,31 +87,20 @@ def hop_classes(split: StateSplit) -> dict[str, int]:
 # ---------------------------------------------------------------------- the data
 
 
-def load(
-    folder: str | os.PathLike[str] | None = None,
-    *,
-    source: str = "auto",
-    split: str = "east-west",
-    window: str = "season",
-) -> BenchmarkData:
-    """Load the benchmark from NOAA's file in a data folder (``folder``, else ``$TOPORO_DATA``, else the cache).
+def load(path: Path, *, split: str = "east-west", window: str = "season") -> BenchmarkData:
+    """Load the benchmark from a release of NOAA's file.
 
     Parameters
     ----------
-    source : ``"auto"`` takes the newest release in the folder; ``"published"`` the one behind the figures in the
-        documentation only.
+    path : of the file.
     split : ``"east-west"`` or ``"north-south"``.
     window : ``"season"`` has twelve windows per state, from January to December of a year; ``"sliding"`` trains on all
         133 windows of twelve months and tests on those twelve; ``"all-sliding"`` trains and tests on all 133.
     """
-    check_source("tpt48", source, ("auto", "published"), HOW_TO_GET)
     for kind, value, valid in (("window", window, WINDOWS), ("split", split, SPLITS)):
         if value not in valid:
             raise UnknownNameError(kind, value, valid)
-    chosen = SPLITS[split]
-    expected = "release of NOAA's file" if source == "auto" else f"{nclimdiv.FILE} (--source auto takes any release)"
-    path = find_data("tpt48", folder, lambda where: _find(where, source), expected, HOW_TO_GET)
-    found = check_published(path, nclimdiv.CHECKSUM, source)
+    chosen, digest = SPLITS[split], sha256(path)
     temperatures = {code: months.ravel() for code, months in nclimdiv.read_temperatures(path).items()}
     trained = np.stack([temperatures[code] for code in chosen.train])
     mean, deviation = float(trained.mean()), float(trained.std())
@@ -146,50 +116,37 @@ def load(
         graph=border_graph(),
         train=chosen.train,
         test=chosen.test,
-        source=found,
-        task="regression",
+        source="published" if digest == nclimdiv.CHECKSUM else "file",
         about={
-            "split": split,
             "window": window,
             "hops": hop_classes(chosen),
             "mean": mean,
             "sd": deviation,
-            "unit": "°F",
             "release": path.name[-8:],
-            "sha256": sha256(path),
-            "years": (YEARS[0], YEARS[-1]),
+            "sha256": digest,
         },
     )
 
 
-def _find(folder: Path, source: str) -> Path | None:
-    """Return the newest release in a data folder, or the published one."""
-    releases = nclimdiv.find_releases(folder)
-    return next((path for path in releases if source == "auto" or path.name == nclimdiv.FILE), None)
-
-
-def to_table(loaded: BenchmarkData) -> BenchmarkTable:
-    """Return one year of a state per row, in °F, with the mean from July to December as ``rest_of_year``."""
+def to_table(loaded: BenchmarkData) -> Iterator[list[Any]]:
+    """Yield one year of a state per row, in °F, with the mean from July to December as ``rest_of_year``."""
     data, mean, deviation = loaded.data, loaded.about["mean"], loaded.about["sd"]
     years = {state: iter(YEARS) for state in data.groups}
 
     def degrees(values: Any) -> list[float]:
         return [round(float(value), 2) for value in values * deviation + mean]
 
-    rows = (
-        [state, next(years[state]), *degrees(first), *degrees(later.mean(keepdims=True))]
-        for state, first, later in zip(data.ids.names, data.x, data.y, strict=True)
-    )
-    header = ["state", "year", *(month.lower() for month in MONTHS[:HALF]), "rest_of_year"]
-    return BenchmarkTable.from_rows(loaded, header, rows, group="state", target="rest_of_year")
+    yield ["state", "year", "jan", "feb", "mar", "apr", "may", "jun", "rest_of_year"]
+    for state, first, later in zip(data.ids.names, data.x, data.y, strict=True):
+        yield [state, next(years[state]), *degrees(first), *degrees(later.mean(keepdims=True))]
 
 
 def _mean_by_hop(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:
     """Return the metrics of an evaluation: the mean over the test states, over each hop class, and each value."""
-    hops = loaded.about["hops"]
+    hops = {state: loaded.about["hops"].get(state) for state in values}  # None in a region that a search holds out
     means = {
         f"hop {hop}": float(np.mean([value for state, value in values.items() if hops[state] == hop]))
-        for hop in sorted(set(hops.values()))
+        for hop in sorted({hop for hop in hops.values() if hop})
     }
     return {**mean_of_groups(values, loaded), **means}
 
@@ -326,70 +283,35 @@ PROTOCOL = Protocol(
 
 # ---------------------------------------------------------------------- the report
 
-SHOWN_WEIGHTS = (
-    "group-dro", "tro-physical", "tro-data", "linear-dro", "linear-tro-physical", "linear-tro-data", "linear-chosen",
-)  # fmt: skip
 SHOWN_ERRORS = ("erm", "tro-physical", "linear-erm", "linear-chosen")
 #: Colour of training states on a map of test errors.
 TRAIN_FILL = "#d9dde3"
 
 
 def sections(part: Results) -> Sections:
-    """Return the figures of one variant, in the order of the page."""
-    curves = {"validation MSE, training states": "validation", "test MSE": "test"}
-    text = (
-        "Mean over seeds, shaded ± 1 sd. Where the error on the right rises while the one on the left falls, "
-        "validation on training states cannot choose the epoch."
-    )
-    return [
-        *scores_section(part),
-        *_errors_map(part),
-        *_weights_map(part),
-        *curves_section(part, curves, "Error over the epochs", text, log=True),
-        *learned_section(part),
-    ]
-
-
-def _errors_map(part: Results) -> Sections:
-    errors = _by_method(part, SHOWN_ERRORS, lambda runs: last_metrics(runs, "by_group"))
-    if not errors:
+    """Draw maps of the errors of some methods in the test states."""
+    panels: dict[str, Any] = {}
+    for name in SHOWN_ERRORS:
+        if runs := of_method(part.records, name):
+            errors = last_metrics(runs, "by_group")
+            panels[f"{part.protocol.method(name).title}\nmean {number(float(np.mean(list(errors.values()))))}"] = errors
+    if not panels:
         return []
-    means = {title: number(float(np.mean(list(by_state.values())))) for title, by_state in errors.items()}
-    panels = {f"{title}\nmean {means[title]}": by_state for title, by_state in errors.items()}
-    fills = dict.fromkeys(panels, dict.fromkeys(map(str, part.loaded.train), TRAIN_FILL))
-    figure = pages.maps.state_maps(panels, "test MSE", cmap=pages.maps.ERROR_COLORS, fills=fills)
+    fills = dict.fromkeys(map(str, part.loaded.train), TRAIN_FILL)
+    figure = pages.maps.state_maps(panels, "test MSE", cmap=pages.charts.ERROR_COLORS, fills=fills)
     text = "Mean over windows and seeds after the last epoch; one colour scale for all maps. Training states are grey."
     return section(part, "states", "Error in every test state", text, figure)
-
-
-def _weights_map(part: Results) -> Sections:
-    weights = _by_method(part, SHOWN_WEIGHTS, last_weights)
-    if not weights:
-        return []
-    prior = {"physical prior": part.loaded.physical_prior(**part.protocol.priors).weights}
-    text = (
-        "The physical prior, and the weights of DRO and TRO: of networks after the last epoch, mean over seeds. The "
-        "prior is in proportion to how many shortest paths over common borders, from training to test states, lead "
-        "through a state."
-    )
-    figure = pages.maps.state_maps(prior | weights, "weight of a training state")
-    return section(part, "importance", "How much each training state counts", text, figure)
-
-
-def _by_method(part: Results, methods: Sequence[str], values: Callable[[Sequence[Record]], ByGroup]) -> dict[str, Any]:
-    """Return values by state from the runs of these methods, by title."""
-    runs = {part.protocol.method(name).title: of_method(part.records, name) for name in methods}
-    return {title: values(records) for title, records in runs.items() if records}
 
 
 register(
     Benchmark(
         title="monthly temperatures of 48 states of the USA, 6 months ahead, 24 training states",
         protocol=PROTOCOL,
+        place=nclimdiv.PLACE,
         load=load,
-        how_to_get="toporo data get tpt48 fetches it.",
+        check=nclimdiv.check,
+        how_to_get=nclimdiv.HOW_TO_GET,
         group="state",
-        files=nclimdiv.file_states,
         fetch=nclimdiv.fetch,
         table=to_table,
         summary=_mean_by_hop,

@@ -16,7 +16,6 @@ Each is four pure functions of arrays (numpy or torch; the last axis runs over g
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -27,35 +26,31 @@ from toporo.registry import Registry
 from toporo.robust.simplex import project_simplex
 
 
-class Divergence(ABC):
+class Divergence:
     """Value, gradient, best response and mobility of a divergence; a base class, never instantiated.
 
-    ``bounded`` says that D stays finite where the prior is zero, so a group outside the prior may get weight.
+    The head of this module says what each function returns.
+
+    Attributes
+    ----------
+    name : under which it is registered.
+    bounded : whether D stays finite where the prior is zero, so a group outside the prior may get weight.
     """
 
-    #: Name under which it is registered.
     name: ClassVar[str]
     bounded: ClassVar[bool] = False
 
     @staticmethod
-    @abstractmethod
-    def value(q: Any, p: Any) -> Any:
-        r""":math:`D(q\|p)`."""
+    def value(q: Any, p: Any) -> Any: ...
 
     @staticmethod
-    @abstractmethod
-    def gradient(q: Any, p: Any) -> Any:
-        r""":math:`\nabla_q D(q\|p)`."""
+    def gradient(q: Any, p: Any) -> Any: ...
 
     @staticmethod
-    @abstractmethod
-    def best_response(losses: Any, p: Any, penalty: Any) -> Any:
-        r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` at a finite :math:`\lambda`."""
+    def best_response(losses: Any, p: Any, penalty: Any) -> Any: ...
 
     @staticmethod
-    @abstractmethod
-    def mobility(q: Any, p: Any) -> Any:
-        """Derivative of the best response; the head of this module has the formula."""
+    def mobility(q: Any, p: Any) -> Any: ...
 
 
 #: Name to divergence.
@@ -66,11 +61,6 @@ def register(name: str) -> Callable[[type[Divergence]], type[Divergence]]:
     """Register the class of a divergence; the property tests pick it up."""
 
     def add(divergence: type[Divergence]) -> type[Divergence]:
-        missing = sorted(divergence.__abstractmethods__)
-        if missing:
-            raise SettingError(
-                f"the divergence {name!r} lacks {', '.join(missing)}: define them as toporo.robust.Divergence does."
-            )
         divergence.name = name
         return DIVERGENCES.register(name)(divergence)
 

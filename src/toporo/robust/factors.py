@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf
 
-from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
 from toporo.robust.rows import as_inputs, as_targets, for_each, refuse_huge, weighted_rows
 from toporo.types import Array, Name
 
-#: Numbers in the longest span of a group, and in a batch of several spans.
-CELLS, BATCH = 1 << 22, 1 << 19
+#: Numbers in a batch of groups whose factors are added.
+CELLS = 1 << 22
 #: A matrix this many times as long as wide is factored by way of its Gram matrix if no column has more than
 #: ``1 - SAFE`` of its variance explained by those before it: R is then exact to eps / SAFE.
 TALL, SAFE = 4, 1e-3
@@ -61,7 +60,7 @@ class GroupFactors:
 
         Parameters
         ----------
-        x : inputs, rows × features.
+        x : inputs, rows × features; no features for the residuals of a model, say.
         y : targets, one or several per row.
         groups : the group of each row.
         sample_weight : weights; a row with weight 2 counts as two. 1 unless given.
@@ -71,20 +70,7 @@ class GroupFactors:
         inputs, targets, ids, weights = weighted_rows(inputs, targets, ids, sample_weight)
         refuse_huge(inputs, "x")
         refuse_huge(targets, "y")
-        if weights is not None:
-            refuse_huge(weights, "sample_weight")
         return cls._of(inputs, targets, ids, weights)
-
-    @classmethod
-    def from_values(cls, values: Any, groups: Iterable[Name] | GroupIds, sample_weight: Any = None) -> GroupFactors:
-        """Factor rows without inputs, e.g. the residuals of a model.
-
-        Parameters
-        ----------
-        values : one or several numbers per row.
-        groups, sample_weight : as for :meth:`from_rows`.
-        """
-        return cls.from_rows(np.zeros((len(values), 1)), values, groups, sample_weight).select_columns([])
 
     @classmethod
     def from_portion(
@@ -105,10 +91,9 @@ class GroupFactors:
         weights : of the rows, above 0.
         """
         present, inverse = np.unique(codes, return_inverse=True)
-        groups = Groups(names[code] for code in present)
-        new_codes = groups.encode([names[code] for code in present])
+        ids = Groups.of([names[code] for code in present])
         x = np.column_stack([*inputs.values()]) if inputs else np.zeros((len(codes), 0))
-        factors = cls._of(x, targets, GroupIds(new_codes[inverse], groups), weights)
+        factors = cls._of(x, targets, GroupIds(ids.codes[inverse], ids.groups), weights)
         return replace(factors, columns=tuple(inputs))
 
     @classmethod
@@ -116,22 +101,12 @@ class GroupFactors:
         m, (n, d) = len(ids.groups), x.shape
         plain = np.ones(n) if weights is None else weights
         sizes = np.bincount(ids.codes, minlength=m)
-        owner, batches = _batches(ids.codes, sizes, d + y.shape[1] + 1)
+        by_group = np.split(np.argsort(ids.codes, kind="stable"), np.cumsum(sizes)[:-1])
 
-        def factor(batch: tuple[Any, npt.NDArray[np.intp]]) -> tuple[Array, Array]:
-            members = batch[1]
-            rows = np.concatenate([x[members], y[members]], axis=2, dtype=np.float64)
-            return _factor(np.where(members >= 0, plain[members], 0.0), rows, d)
+        def factor(members: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+            return _factor(plain[members], np.concatenate([x[members], y[members]], axis=1, dtype=np.float64), d)
 
-        in_order = np.argsort(np.concatenate([spans for spans, _ in batches]))
-        found = zip(*for_each(batches, factor, n), strict=True)
-        by_span, left = (np.concatenate(parts)[in_order] for parts in found)
-        first = np.flatnonzero(np.diff(owner, prepend=-1))
-        whole, residual = by_span[first], np.add.reduceat(left, first)
-        for group in np.flatnonzero(np.diff(first, append=len(owner)) > 1):  # long groups were factored in spans
-            stacked = by_span[owner == group].reshape(1, -1, by_span.shape[2])
-            (whole[group],), (more,) = _triangle(stacked, d + 1)
-            residual[group] += more
+        whole, residual = (np.stack(parts) for parts in zip(*for_each(by_group, factor, n), strict=True))
         squares = np.asarray(np.bincount(ids.codes, plain**2, minlength=m), dtype=np.float64)
         return cls(ids.groups, tuple(range(d)), sizes.astype(np.float64), squares, *_parts(whole, d), residual)
 
@@ -158,9 +133,9 @@ class GroupFactors:
         return np.asarray(self.roots[:, 0, 1:] / self.roots[:, 0, :1])
 
     @cached_property
-    def target_means(self) -> Array:
-        """Weighted mean targets, (m, k)."""
-        return np.asarray(self.targets[:, 0] / self.roots[:, 0, :1])
+    def both_means(self) -> Array:
+        """Weighted mean inputs and targets, (m, d + k)."""
+        return np.concatenate([self.means, self.targets[:, 0] / self.roots[:, 0, :1]], axis=1)
 
     @cached_property
     def centred_roots(self) -> Array:
@@ -179,14 +154,12 @@ class GroupFactors:
     @property
     def mean(self) -> Array:
         """Means of inputs and targets over all rows, (d + k,)."""
-        means = np.concatenate([self.means, self.target_means], axis=1)
-        return np.asarray(self.mass @ means / self.mass.sum())
+        return np.asarray(self.mass @ self.both_means / self.mass.sum())
 
     @property
     def variance(self) -> Array:
         """Variances of inputs and targets over all rows, (d + k,)."""
-        means = np.concatenate([self.means, self.target_means], axis=1)
-        return np.asarray((self.within + self.mass @ (means - self.mean) ** 2) / self.mass.sum())
+        return np.asarray((self.within + self.mass @ (self.both_means - self.mean) ** 2) / self.mass.sum())
 
     def weighted_ridge(self, weights: Array, ridge: float) -> Array:
         """Fit ridge regressions in which groups count by weights, (regressions, d + 1, k), of 1 and x.
@@ -262,68 +235,35 @@ class GroupFactors:
     def scaled(self, center: Array, scale: Array) -> GroupFactors:
         """Return the factors of inputs and targets less ``center`` over ``scale``, both (d + k,)."""
         d, first = self.width, self.roots[:, :, :1]
-        with np.errstate(all="ignore"):
-            inputs = (self.roots[:, :, 1:] - first * center[:d]) / scale[:d]
-            targets = (self.targets - first * center[d:]) / scale[d:]
-            residual = self.residual / scale[d:] ** 2
-        if not (np.isfinite(inputs).all() and np.isfinite(targets).all() and np.isfinite(residual).all()):
-            raise DataError("the table holds numbers too large to be squared: scale the columns first.")
-        return replace(self, roots=np.concatenate([first, inputs], axis=2), targets=targets, residual=residual)
+        inputs = (self.roots[:, :, 1:] - first * center[:d]) / scale[:d]
+        targets = (self.targets - first * center[d:]) / scale[d:]
+        roots, residual = np.concatenate([first, inputs], axis=2), self.residual / scale[d:] ** 2
+        return replace(self, roots=roots, targets=targets, residual=residual)
 
 
 #: Arrays that are added where only one side has rows of a group.
 _ARRAYS = ("rows", "squares", "roots", "targets", "residual")
 
 
-def _batches(
-    codes: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp], width: int
-) -> tuple[npt.NDArray[np.intp], list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]]:
-    """Split groups into spans of rows and spans into batches of similar length.
-
-    Returns the group of each span, and for each batch the numbers of its spans and their rows, (spans, rows), -1 where
-    a span has fewer.
-    """
-    most = max(width, CELLS // width)
-    pieces = np.maximum(-(-sizes // most), 1)
-    owner = np.repeat(np.arange(len(sizes)), pieces)
-    before = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * most
-    starts = np.repeat(np.cumsum(sizes) - sizes, pieces) + before
-    lengths = np.minimum(np.repeat(sizes, pieces) - before, most)
-    order = np.argsort(codes.astype(np.uint16) if len(sizes) < 1 << 16 else codes, kind="stable")
-    batches = []
-    classes = 2 ** np.ceil(np.log2(np.maximum(lengths, 8)))
-    for size in np.unique(classes):
-        alike = np.flatnonzero(classes == size)
-        step = max(1, BATCH // (int(size) * width))
-        for spans in np.split(alike, range(step, len(alike), step)):
-            numbers = np.arange(int(lengths[spans].max()))
-            inside = numbers < lengths[spans, None]
-            members = order[np.minimum(starts[spans, None] + numbers, len(order) - 1)]
-            batches.append((spans, np.where(inside, members, -1)))
-    return owner, batches
-
-
 def _factor(weights: Array, rows: Array, d: int) -> tuple[Array, Array]:
-    """Factor the rows of each group, which are overwritten.
+    """Factor the rows of a group, which are overwritten.
 
     Parameters
     ----------
-    weights, rows : (groups, rows), and [x, y] of each, (groups, rows, d + k).
+    weights, rows : (rows,), and [x, y], (rows, d + k).
     d : number of inputs.
 
-    Returns R and Q'y side by side, (groups, d + 1, 1 + d + k), and the squares left, (groups, k).
+    Returns R and Q'y side by side, (d + 1, 1 + d + k), and the squares left, (k,).
     """
-    mass = weights.sum(axis=1)
-    with np.errstate(over="ignore", invalid="ignore"):  # the result is checked
-        means = np.einsum("gn,gnj->gj", weights, rows) / mass[:, None]
-        rows -= means[:, None]
-        rows *= np.sqrt(weights)[:, :, None]
-    whole = np.zeros((len(rows), d + 1, 1 + rows.shape[2]))
-    whole[:, 0, 0] = 1.0
-    whole[:, 0, 1:] = means
-    whole[:, 0] *= np.sqrt(mass)[:, None]
-    whole[:, 1:, 1:], left = _triangle(rows, d)
-    return whole, left
+    mass = weights.sum()
+    means = weights @ rows / mass
+    whole = np.zeros((d + 1, 1 + rows.shape[1]))
+    whole[0] = np.sqrt(mass) * np.append(1.0, means)
+    rows -= means
+    rows *= np.sqrt(weights)[:, None]
+    inner, left = _triangle(rows[None], d)
+    whole[1:, 1:] = inner[0]
+    return whole, left[0]
 
 
 def _parts(whole: Array, d: int) -> tuple[Array, Array]:
@@ -334,24 +274,23 @@ def _parts(whole: Array, d: int) -> tuple[Array, Array]:
 def _triangle(rows: Array, d: int) -> tuple[Array, Array]:
     """Factor [x, y] = ``rows``, (groups, rows, d + k): return [R, Q'y], (groups, d, d + k), and the squares left."""
     count, n, width = rows.shape
+    tall = 0 < TALL * width <= n
+    factor = np.stack([_tall(matrix) for matrix in rows]) if tall else _householder(rows)
+    upper, lower = factor[:, :d], factor[:, d:, d:]
     inner = np.zeros((count, d, width))
-    if n <= d:  # the rows themselves are a root
-        inner[:, :n] = rows
-        return inner, np.zeros((count, width - d))
-    factor = np.stack([_tall(matrix) for matrix in rows]) if width and n >= TALL * width else _householder(rows)
-    inner[:] = factor[:, :d]
-    return inner, np.einsum("grk,grk->gk", factor[:, d:, d:], factor[:, d:, d:])
+    inner[:, : upper.shape[1]] = upper
+    return inner, np.einsum("grk,grk->gk", lower, lower)
 
 
 def _tall(rows: Array) -> Array:
     """Factor one tall matrix: by Cholesky's method where that loses no digits, else by Householder's."""
-    with np.errstate(all="ignore"):  # a column of zeros, or numbers too large to be squared
-        gram = rows.T @ rows
-        scale = np.sqrt(gram.diagonal())
+    gram = rows.T @ rows
+    scale = np.sqrt(gram.diagonal())
+    if scale.all():
         factor, failed = dpotrf(gram / np.outer(scale, scale), lower=0, clean=1)
-    if failed or not factor.diagonal().min() ** 2 >= SAFE:
-        return _householder(rows)
-    return np.asarray(factor * scale)
+        if not failed and factor.diagonal().min() ** 2 >= SAFE:
+            return np.asarray(factor * scale)
+    return _householder(rows)
 
 
 def _householder(rows: Array) -> Array:

@@ -18,7 +18,6 @@ no epochs, no seed: the answer comes with an upper and a lower bound of the opti
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +25,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.checks import as_number, non_negative, number
+from toporo.checks import as_number, non_negative, number, penalty_number
 from toporo.errors import DataError, SettingError, listed, warn
-from toporo.groups import GroupIds
+from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
 from toporo.robust.divergences import get_divergence
-from toporo.robust.logistic import LogisticLosses, probabilities
+from toporo.robust.logistic import LogisticLosses
 from toporo.robust.losses import GroupLosses, SquaredLosses
 from toporo.robust.rows import as_numbers, refuse_infinite
 from toporo.robust.saddle import Saddle, SaddleProblem
@@ -83,8 +82,8 @@ class RobustFit:
         """The gap relative to the value."""
         return self.gap / abs(self.value) if self.value else 0.0
 
-    def decide(self, x: Any) -> Array:
-        """Predicted values, or scores: log-odds for two classes, one score per class for more."""
+    def scores(self, x: Any) -> Array:
+        """Return predicted values, or scores: log-odds for two classes, one score per class for more."""
         rows = as_numbers(x, "x")
         if rows.ndim != 2 or rows.shape[1] != len(self.coef):
             raise DataError(f"x has shape {rows.shape}: expected rows × {len(self.coef)} features, as in fitting.")
@@ -93,19 +92,12 @@ class RobustFit:
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
-        """Predicted values, or the likeliest class of every row."""
-        scores = self.decide(x)
+        """Return predicted values, or the most probable class of every row."""
+        scores = self.scores(x)
         if self.classes is None:
             return scores
         chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(np.asarray(self.classes)[chosen])
-
-    def predict_proba(self, x: Any) -> Array:
-        """The probability of every class; for logistic models."""
-        if self.classes is None:
-            raise SettingError("a linear model has no probabilities: use predict.")
-        scores = self.decide(x)
-        return probabilities(np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores)
 
 
 def fit_linear(
@@ -146,7 +138,6 @@ def fit_logistic(
     *,
     intercept: bool = True,
     sample_weight: Any = None,
-    one_class: str = "error",
     **settings: Any,
 ) -> RobustFit:
     r"""Fit logistic regression, binary or multinomial, under the worst mixture of groups.
@@ -155,7 +146,6 @@ def fit_logistic(
     ----------
     x, y, groups : one row per sample; y holds classes.
     prior, intercept, sample_weight : as for :func:`fit_linear`.
-    one_class : ``"allow"`` admits groups whose rows are all of one class, ``"error"`` refuses them.
     settings : as for :func:`fit_linear`, with a ``ridge`` of 1e-3 unless given. It must be positive, because classes
         that can be separated have no best model without it.
 
@@ -164,9 +154,7 @@ def fit_logistic(
     >>> bool(fit.coef[0, 0] > 0), fit.bound <= fit.value
     (True, True)
     """
-    losses = LogisticLosses.from_arrays(
-        x, y, groups, intercept=intercept, sample_weight=sample_weight, one_class=one_class
-    )
+    losses = LogisticLosses.from_arrays(x, y, groups, intercept=intercept, sample_weight=sample_weight)
     return solve(losses, prior, **{"ridge": 1e-3, **settings})
 
 
@@ -176,6 +164,7 @@ def solve(
     *,
     penalty: float = 1.0,
     radius: float | None = None,
+    start: Array | None = None,
     **settings: Any,
 ) -> RobustFit:
     r"""Fit to prepared losses, e.g. for several priors or ridges.
@@ -186,27 +175,26 @@ def solve(
     prior : p by group name; uniform unless given.
     penalty : :math:`\lambda`: infinity weights the groups by p, 0 is the worst group alone.
     radius : instead of a penalty, :math:`D(q\|p) \le \tau`.
-    settings : ``divergence``, ``ridge``, ``tol``, ``most`` (not with a radius) and ``start`` of :func:`path`.
+    start : a model near the solution (D × k) to start from; zeros unless given.
+    settings : ``divergence``, ``ridge``, ``tol`` and ``most`` (not with a radius) of :func:`path`.
 
     >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
     >>> losses = SquaredLosses.from_arrays(x, x[:, 0] * np.where(state == "PA", 3.0, 1.0), state)
     >>> [solve(losses, penalty=0.0, ridge=ridge).predict([[1.0]]).round(2).item() for ridge in (0.0, 0.1)]
     [2.0, 2.13]
     """
-    return path(losses, prior, penalties=[penalty], radius=radius, **settings)[0]
+    with one_thread():
+        problem = _problem(losses, prior, start=start, **settings)
+        if radius is None:
+            return _fit(problem, problem.penalised(penalty_number(penalty)))
+        if problem.most is not None:
+            raise SettingError("a radius and the most weight of groups do not go together: give a penalty.")
+        largest = non_negative(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)")
+        return _fit(problem, problem.constrained(largest), largest)
 
 
 def path(
-    losses: GroupLosses,
-    prior: Mapping[Any, float] | Any = None,
-    *,
-    penalties: Sequence[float],
-    radius: float | None = None,
-    divergence: str = "l2",
-    ridge: float = 0.0,
-    tol: float = 1e-6,
-    most: Mapping[Any, float] | None = None,
-    start: Array | None = None,
+    losses: GroupLosses, prior: Mapping[Any, float] | Any = None, *, penalties: Sequence[float], **settings: Any
 ) -> list[RobustFit]:
     r"""Fit with many penalties, from the largest to the smallest, each fit starting from the one before.
 
@@ -214,79 +202,63 @@ def path(
     ----------
     losses, prior : as for :func:`solve`.
     penalties : fits come in their order.
-    radius : instead of penalties, :math:`D(q\|p) \le \tau`; one fit.
-    divergence : D: ``"l2"``, ``"kl"`` or ``"chi2"``.
-    ridge : :math:`\rho`; the intercept is free of it. Features of different units should be standardised first.
-    tol : relative gap to reach. Where next to nothing of the loss is left, 1e-12 of what a model of zeros loses counts
-        as none. A fit that does not get there warns and reports the gap it has.
-    most : largest weight by group, not below the prior; with l2 and penalties only. No limit unless given.
-    start : a model near the solution (D × k) to start from; zeros unless given.
+    settings : ``divergence``, D: ``"l2"``, ``"kl"`` or ``"chi2"``. ``ridge``, :math:`\rho`, 0 unless given; the
+        intercept is free of it, and features of different units should be standardised first. ``tol``, the relative
+        gap to reach, 1e-6 unless given; a fit that does not get there warns and reports the gap it has. ``most``, the
+        largest weight by group, not below the prior, with l2 only; no limit unless given.
 
     >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
     >>> losses = SquaredLosses.from_arrays(x, x[:, 0] * np.where(state == "PA", 3.0, 1.0), state)
-    >>> [round(fit.weights["PA"], 2) for fit in path(losses, {"NY": 1, "PA": 3}, penalties=[math.inf, 0])]
+    >>> [round(fit.weights["PA"], 2) for fit in path(losses, {"NY": 1, "PA": 3}, penalties=[np.inf, 0])]
     [0.75, 0.5]
     """
-    values = [as_number(value) for value in penalties]
-    if not values or not all(value >= 0 for value in values):
-        shown = listed(penalties) if values else "empty"
-        raise SettingError(f"penalties are {shown}: expected at least one, numbers of at least 0 or infinity.")
-    if radius is not None and most is not None:
-        raise SettingError("a radius and the most weight of groups do not go together: give a penalty.")
+    values = [penalty_number(value) for value in penalties]
+    fits: dict[float, RobustFit] = {}
     with one_thread():
-        problem = _problem(losses, prior, divergence, ridge, tol, most)
-        saddle = None if start is None else problem.from_model(start)
-        if radius is not None:
-            largest = non_negative(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)")
-            return [_fit(problem, problem.constrained(largest, saddle), ridge, largest)]
-        fits: dict[float, RobustFit] = {}
-        before = None
+        problem = _problem(losses, prior, **settings)
+        last = before = None
         for value in sorted(set(values), reverse=True):
-            near = saddle if saddle is None or before is None else problem.extrapolated(value, saddle, before)
-            before, saddle = saddle if fits else None, problem.penalised(value, near)
-            fits[value] = _fit(problem, saddle, ridge, None)
+            near = last if last is None or before is None else problem.extrapolated(value, last, before)
+            before, last = last, problem.penalised(value, near)
+            fits[value] = _fit(problem, last)
     return [fits[value] for value in values]
 
 
 def _problem(
     losses: GroupLosses,
     prior: Mapping[Any, float] | Any,
-    divergence: str,
-    ridge: float,
-    tol: float,
+    *,
+    divergence: str = "l2",
+    ridge: float = 0.0,
+    tol: float = 1e-6,
     most: Mapping[Any, float] | None = None,
+    start: Array | None = None,
 ) -> SaddleProblem:
     ridge = non_negative(ridge, "ridge")
     tol = number(tol, "tol", "a number between 0 and 1, such as 1e-6", above=0.0, below=1.0)
-    weights, chosen = _weights(losses, prior), get_divergence(divergence)
+    weights, chosen = _weights(losses.groups, prior), get_divergence(divergence)
     if ridge == 0:
         _refuse_singular(losses, np.ones(len(weights), bool) if chosen.bounded else weights > 0)
     caps = None if most is None else losses.groups.align(most, what="the most weight")
     if caps is not None and (chosen.name != "l2" or caps.sum() < 1.0 or (weights > caps * (1.0 + 1e-9)).any()):
         raise SettingError("the most weight of groups goes with l2, sums to one at least, and is not below the prior.")
-    return SaddleProblem(losses, ridge, weights, chosen, tol=tol, most=caps)
+    return SaddleProblem(losses, ridge, weights, chosen, tol=tol, most=caps, start=start)
 
 
-def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:
-    if prior is None:
-        return np.full(len(losses.groups), 1.0 / len(losses.groups))
-    given = getattr(prior, "weights", prior)
+def _weights(groups: Groups, prior: Mapping[Any, float] | Any) -> Array:
+    given = dict.fromkeys(groups, 1.0) if prior is None else getattr(prior, "weights", prior)
     if not isinstance(given, Mapping):
         raise DataError(
             f"the prior is of type {type(prior).__name__}: expected {{group name: weight}} or a Prior, because weights "
             "are joined by name."
         )
-    losses.groups.require_same(given, what="the prior")
-    try:
-        weights = losses.groups.align(given, what="the prior")
-    except (TypeError, ValueError):
-        weights = np.full(len(given), math.nan)
-    total = weights.sum()
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and total > 0):
+    groups.require_same(given, what="the prior")
+    weights = groups.align({name: as_number(weight) for name, weight in given.items()})
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
         raise DataError(
             f"prior weights must be finite, non-negative and not all zero; found {listed(given.items(), 4)}."
         )
-    return np.asarray(weights / total)
+    return np.asarray(weights / weights.sum())
 
 
 def _refuse_singular(losses: GroupLosses, counted: npt.NDArray[np.bool_]) -> None:
@@ -298,51 +270,42 @@ def _refuse_singular(losses: GroupLosses, counted: npt.NDArray[np.bool_]) -> Non
         )
     pooled = losses.gram[counted].mean(axis=0)
     features = len(pooled) - losses.intercept
-    scale = np.sqrt(np.maximum(pooled.diagonal(), 0.0))
-    if losses.intercept:  # variances, not second moments: a constant column is the intercept once more
-        scale[:-1] = np.sqrt(np.maximum(pooled.diagonal()[:-1] - pooled[:-1, -1] ** 2, 0.0))
-    rounding = 1e-12 * np.abs(losses.input_shift)
-    constant = [int(i) for i in np.flatnonzero(scale[:features] <= rounding)]
-    if constant:
-        raise DataError(
-            f"the design is singular: feature column(s) {listed(constant)} (counted from 0) do not vary. Drop them, or "
-            "set a ridge above 0."
-        )
+    scale = np.sqrt(pooled.diagonal())
+    shift = np.abs(losses.input_shift)
+    scale[:features] = np.where(scale[:features] > 1e-12 * shift, scale[:features], shift)  # a constant is rounding
+    scale[scale == 0] = 1.0
     values, vectors = np.linalg.eigh(pooled / np.outer(scale, scale))
     if values[0] <= SINGULAR * values[-1]:
         share = np.abs(vectors[:features, 0])
         part = [int(i) for i in np.flatnonzero(share > 0.1 * share.max())]
         raise DataError(
-            f"the design is singular: feature columns {listed(part)} (counted from 0) are linear combinations of one "
-            f"another over the {int(losses.counts[counted].sum())} rows. Drop some of them, or set a ridge above 0."
+            f"the design is singular: feature column(s) {listed(part)} (counted from 0) do not vary or are linear "
+            "combinations of one another. Drop some of them, or set a ridge above 0."
         )
 
 
-def _fit(problem: SaddleProblem, saddle: Saddle, ridge: float, radius: float | None) -> RobustFit:
+def _fit(problem: SaddleProblem, saddle: Saddle, radius: float | None = None) -> RobustFit:
     losses = problem.losses
-    value, bound = saddle.value, saddle.value - saddle.gap
     if not problem.certified(saddle):
         warn(
-            f"the gap is {saddle.gap / max(abs(value), 1e-300):.1e} of the value after {saddle.steps} Newton steps, "
-            f"more than tol = {problem.tol:g}: the fit is within that of the best. A larger ridge or penalty, or "
-            "standardised features, help."
+            f"the gap is {saddle.gap / max(abs(saddle.value), 1e-300):.1e} of the value after {saddle.steps} Newton "
+            f"steps, more than tol = {problem.tol:g}: the fit is within that of the best. A larger ridge or penalty, "
+            "or standardised features, help."
         )
     coef, intercept = losses.coefficients(saddle.point.theta)
-    prior = problem.over_all(problem.prior)
-    inside = saddle.q[problem.support]
     return RobustFit(
         coef=coef,
         intercept=intercept,
         classes=getattr(losses, "classes", None),
         weights=losses.groups.named(saddle.q),
         losses=losses.groups.named(saddle.point.losses),
-        prior=losses.groups.named(prior),
+        prior=losses.groups.named(problem.over_all(problem.prior)),
         penalty=saddle.penalty,
         radius=radius,
         divergence=problem.divergence.name,
-        ridge=ridge,
-        distance=float(problem.divergence.value(inside, problem.prior)),
-        value=value,
-        bound=bound,
+        ridge=0.5 * float(problem.ridge[0, 0]),
+        distance=float(problem.divergence.value(saddle.q[problem.support], problem.prior)),
+        value=saddle.value,
+        bound=saddle.value - saddle.gap,
         steps=saddle.steps,
     )

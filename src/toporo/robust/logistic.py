@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, Protocol, Self
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax, softmax
 
-from toporo.checks import one_of
-from toporo.errors import SettingError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.losses import GroupLosses, Point, SearchLine
-from toporo.robust.rows import (
-    as_classes,
-    as_inputs,
-    as_labels,
-    chunks,
-    for_each,
-    refuse_huge,
-    refuse_one_class,
-    weighted_rows,
-)
+from toporo.robust.losses import GroupLosses, Point
+from toporo.robust.rows import as_classes, as_inputs, as_labels, chunks, for_each, refuse_huge, weighted_rows
 from toporo.types import Array, Name
 
 #: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
 INTERCEPT_SLACK = 1e-12
-ONE_CLASS = ("error", "allow")
 
 #: Arrays that a pass adds up over rows.
 Sums = tuple[Array, ...]
@@ -118,20 +107,17 @@ class MemoryRows:
 
 def probabilities(scores: Array) -> Array:
     """Return the probability of class one, or of every class, by row."""
-    if scores.shape[1] == 1:
-        with np.errstate(over="ignore"):  # exp of a large negative score: a probability of zero
-            return np.asarray(1.0 / (1.0 + np.exp(-scores)))
-    raised = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+    if scores.shape[1] > 1:
+        return np.asarray(softmax(scores, axis=1))
+    with np.errstate(over="ignore"):  # exp of a large negative score: a probability of zero
+        return np.asarray(1.0 / (1.0 + np.exp(-scores)))
 
 
 def row_losses(scores: Array, classes: npt.NDArray[np.integer]) -> Array:
     r"""Return :math:`-\log\Pr(y_i)` by row from scores :math:`\theta^\top x_i`."""
     if scores.shape[1] == 1:
         return np.asarray(np.logaddexp(0.0, np.where(classes == 1, -scores[:, 0], scores[:, 0])))
-    top = scores.max(axis=1)
-    observed = np.take_along_axis(scores, classes[:, None], axis=1)[:, 0]
-    return np.asarray(np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - observed)
+    return -np.take_along_axis(log_softmax(scores, axis=1), classes[:, None], axis=1)[:, 0]
 
 
 def block_derivatives(block: RowBlock, theta: Array, m: int) -> Sums:
@@ -185,12 +171,19 @@ def block_hessian(block: RowBlock, theta: Array, q: Array) -> Sums:
 
 
 @dataclass(frozen=True, eq=False)
+class LogisticPoint(Point):
+    """Losses and gradients, and ``bends``, the Hessian of each group's loss in the intercepts, m × k × k."""
+
+    bends: Array
+
+
+@dataclass(frozen=True, eq=False)
 class LogisticLosses(GroupLosses):
     """Negative log-likelihood by group of a logistic (two classes) or softmax (more) model.
 
     Attributes
     ----------
-    groups, counts, input_shift, target_shift, intercept : as for :class:`~toporo.robust.losses.GroupLosses`.
+    groups, input_shift, target_shift, intercept : as for :class:`~toporo.robust.losses.GroupLosses`.
     classes : sorted classes.
     rows : source of the rows.
     """
@@ -200,15 +193,7 @@ class LogisticLosses(GroupLosses):
 
     @classmethod
     def from_arrays(
-        cls,
-        x: Any,
-        y: Any,
-        groups: Iterable[Name] | GroupIds,
-        *,
-        intercept: bool = True,
-        sample_weight: Any = None,
-        one_class: str = "error",
-        scale: Array | None = None,
+        cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds, *, intercept: bool = True, sample_weight: Any = None
     ) -> LogisticLosses:
         """Sort rows in memory by group.
 
@@ -217,30 +202,18 @@ class LogisticLosses(GroupLosses):
         x, y, groups : one row per sample; y holds classes.
         intercept : whether models have one.
         sample_weight : one weight per row, within its group.
-        one_class : ``"error"`` refuses groups whose rows are all of one class, because the worst case over groups
-            would pull the model towards a constant; ``"allow"`` admits them.
-        scale : divides the inputs, by column.
         """
-        one_of(one_class, "one_class", ONE_CLASS)
         inputs, ids = as_inputs(x, groups)
         inputs, labels, ids, weights = weighted_rows(inputs, as_labels(y, len(inputs)), ids, sample_weight)
         classes, targets = as_classes(labels)
-        order = np.argsort(ids.codes, kind="stable")
-        codes, targets = ids.codes[order], targets[order]
-        if one_class == "error":
-            refuse_one_class(ids.groups, targets, codes, classes)
         refuse_huge(inputs, "x")
-        if weights is not None:
-            refuse_huge(weights, "sample_weight")
+        order = np.argsort(ids.codes, kind="stable")
+        codes, row_weights = ids.codes[order], np.ones(len(order)) if weights is None else weights[order]
         shift = inputs.mean(axis=0, dtype=np.float64) if intercept else np.zeros(inputs.shape[1])
-        scale = np.ones(len(shift)) if scale is None else scale
         kept = np.ones((len(order), len(shift) + intercept))
-        for part in chunks(len(order)):
-            kept[part, : len(shift)] = (inputs[order[part]] - shift) / scale
-        row_weights = np.ones(len(order)) if weights is None else weights[order]
-        counts = np.asarray(np.bincount(codes, row_weights), dtype=np.float64)
-        rows = MemoryRows(kept, targets, codes, row_weights / counts[codes])
-        return cls(ids.groups, counts, shift / scale, 0.0, intercept, classes, rows)
+        np.subtract(inputs[order], shift, out=kept[:, : len(shift)])
+        rows = MemoryRows(kept, targets[order], codes, row_weights / np.bincount(codes, row_weights)[codes])
+        return cls(ids.groups, shift, 0.0, intercept, classes, rows)
 
     def select(self, names: Iterable[Name]) -> Self:
         """Return the losses of some of the groups; shift and classes stay, so a model is worth the same here and there.
@@ -249,8 +222,7 @@ class LogisticLosses(GroupLosses):
         """
         groups = Groups(names)
         codes = self.groups.encode(groups)
-        counts, rows = self.counts[codes], self.memory.select(codes)
-        return type(self)(groups, counts, self.input_shift, 0.0, self.intercept, self.classes, rows)
+        return replace(self, groups=groups, rows=self.memory.select(codes))
 
     def coefficients(self, theta: Array) -> tuple[Array, Array]:
         """Return coefficients and intercepts for the data as they came; those of several classes have mean zero.
@@ -263,18 +235,22 @@ class LogisticLosses(GroupLosses):
     @property
     def memory(self) -> MemoryRows:
         """The rows, which must be in memory."""
-        if not isinstance(self.rows, MemoryRows):
-            raise SettingError("groups can only be selected of rows in memory: draw some of the rows.")
-        return self.rows
+        return cast("MemoryRows", self.rows)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of a model, D and k."""
         return len(self.input_shift) + self.intercept, 1 if len(self.classes) == 2 else len(self.classes)
 
-    def at(self, theta: Array) -> _LogisticPoint:
-        """Evaluate a model, by a pass over the rows when a value is first asked for."""
-        return _LogisticPoint(self, theta)
+    def at(self, theta: Array) -> LogisticPoint:
+        """Evaluate a model, by a pass over the rows."""
+        losses, slopes, bends = self.rows.total(block_derivatives, theta, len(self.groups))
+        return LogisticPoint(theta, losses, slopes.reshape(len(losses), -1), bends)
+
+    def hessian(self, theta: Array, q: Array) -> Array:
+        """Return the Hessian of the q-weighted loss at a model, by a pass over the rows."""
+        (total,) = self.rows.total(block_hessian, theta, q)
+        return np.asarray(total.reshape(theta.size, theta.size))
 
     def suboptimality(self, point: Point, q: Array, ridge: Array) -> float:
         r"""By Fenchel's inequality, at the model whose intercept is best for q and whose weights W are as they are.
@@ -291,13 +267,12 @@ class LogisticLosses(GroupLosses):
 
     def _best_intercept(self, point: Point, q: Array) -> Point | None:
         """Newton's method on the intercept alone, until its gradient is rounding; None if it does not get there."""
-        here = point if isinstance(point, _LogisticPoint) else self.at(point.theta)
+        here = cast("LogisticPoint", point)
         for _ in range(100):
-            _, slopes, bends = here.sums
-            gradient = q @ slopes[:, -1]
+            gradient = (q @ here.jacobian).reshape(self.shape)[-1]
             if np.abs(gradient).max() <= INTERCEPT_SLACK:
                 return here
-            step = -np.linalg.pinv(np.tensordot(q, bends, axes=1), rcond=1e-12, hermitian=True) @ gradient
+            step = -np.linalg.pinv(np.tensordot(q, here.bends, axes=1), rcond=1e-12, hermitian=True) @ gradient
             if not np.abs(step @ gradient) > 0:  # all probabilities are 0 or 1: no curvature to go by
                 step = -np.sign(gradient)
             step *= min(1.0, max(3.0, 0.5 * np.abs(here.theta[-1]).max()) / np.abs(step).max())
@@ -311,33 +286,3 @@ class LogisticLosses(GroupLosses):
                 return here if np.abs(gradient).max() <= 1e3 * INTERCEPT_SLACK else None
             here = nearer
         return None
-
-
-@dataclass(frozen=True, eq=False)
-class _LogisticPoint(Point):
-    problem: LogisticLosses
-    theta: Array
-
-    @cached_property
-    def sums(self) -> Sums:
-        """Losses, gradients and intercept Hessians of the groups, from a pass over the rows."""
-        return self.problem.rows.total(block_derivatives, self.theta, len(self.problem.groups))
-
-    @property
-    def losses(self) -> Array:
-        if not self.theta.any():  # no pass is needed
-            return np.full(len(self.problem.groups), math.log(len(self.problem.classes)))
-        return self.sums[0]
-
-    @property
-    def jacobian(self) -> Array:
-        return self.sums[1].reshape(len(self.problem.groups), -1)
-
-    def hessian(self, q: Array) -> Array:
-        (total,) = self.problem.rows.total(block_hessian, self.theta, q)
-        return np.asarray(total.reshape(self.theta.size, self.theta.size))
-
-    def along(self, direction: Array) -> SearchLine:
-        """Evaluate points one at a time; each is kept, because it is tried first and then taken."""
-        point = cache(lambda t: _LogisticPoint(self.problem, self.theta + t * direction))
-        return SearchLine(lambda ts: np.stack([point(float(t)).losses for t in ts]), point)

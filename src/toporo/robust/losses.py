@@ -15,60 +15,32 @@ Rows may carry weights; :math:`n_e` is then their sum in a group. The same bytes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg.lapack import dposv
 
-from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
 from toporo.robust.factors import GroupFactors
 from toporo.types import Array, Name
 
 
-class SearchLine(NamedTuple):
-    """Points on a straight line.
-
-    Attributes
-    ----------
-    losses : maps distances to the losses of the groups, (distances, m).
-    point : maps a distance to the point there.
-    """
-
-    losses: Callable[[Array], Array]
-    point: Callable[[float], Point]
-
-
-class Point(ABC):
-    """A model at which losses are evaluated, keeping what the derivatives can reuse; a base class.
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Group losses and their gradients at a model.
 
     Attributes
     ----------
     theta : the model, D × k.
+    losses : of each group, (m,).
+    jacobian : gradient of each group's loss, m × Dk.
     """
 
     theta: Array
-
-    @property
-    @abstractmethod
-    def losses(self) -> Array:
-        """Loss of each group, (m,)."""
-
-    @property
-    @abstractmethod
-    def jacobian(self) -> Array:
-        """Gradient of each group's loss, m × Dk."""
-
-    @abstractmethod
-    def hessian(self, q: Array) -> Array:
-        """Return the Hessian of the q-weighted loss: D × D if it is the same block for every output, else Dk × Dk."""
-
-    @abstractmethod
-    def along(self, direction: Array) -> SearchLine:
-        """Return the line in a direction."""
+    losses: Array
+    jacobian: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,19 +49,18 @@ class GroupLosses(ABC):
 
     Attributes
     ----------
-    groups, counts : the groups, and the total weight of the rows of each.
+    groups : in the order of the losses.
     input_shift, target_shift : subtracted from inputs and targets, so that few digits are lost. A model is one of
         shifted data; :meth:`coefficients` gives that of the data as they came.
     intercept : whether the last row of a model is an intercept.
     """
 
     groups: Groups
-    counts: Array
     input_shift: Array
     target_shift: Array | float
     intercept: bool
 
-    #: Whether a step costs much more than losses along its line, and no less than :meth:`suboptimality`.
+    #: Whether :meth:`suboptimality` costs no more than a step.
     cheap: ClassVar[bool] = False
 
     @property
@@ -100,6 +71,10 @@ class GroupLosses(ABC):
     @abstractmethod
     def at(self, theta: Array) -> Point:
         """Evaluate a model."""
+
+    @abstractmethod
+    def hessian(self, theta: Array, q: Array) -> Array:
+        """Return the Hessian of the q-weighted loss at a model, Dk × Dk."""
 
     @abstractmethod
     def suboptimality(self, point: Point, q: Array, ridge: Array) -> float:
@@ -131,7 +106,7 @@ class SquaredLosses(GroupLosses):
 
     Attributes
     ----------
-    groups, counts, input_shift, target_shift, intercept : as for :class:`~toporo.robust.losses.GroupLosses`.
+    groups, input_shift, target_shift, intercept : as for :class:`~toporo.robust.losses.GroupLosses`.
     gram, cross, square : :math:`A_e` (m × D × D), :math:`B_e` (m × D × k) and :math:`c_e` (m), all means over rows.
     """
 
@@ -172,19 +147,16 @@ class SquaredLosses(GroupLosses):
         targets = scale * (factors.targets - first * target_shift)
         if intercept:
             design = np.concatenate([design, scale * first], axis=2)
-        with np.errstate(over="ignore", invalid="ignore"):
-            gram, cross = (design.transpose(0, 2, 1) @ part for part in (design, targets))
-            square = np.einsum("grk,grk->g", targets, targets) + factors.residual.sum(axis=1) / factors.mass
-        if not (np.isfinite(gram).all() and np.isfinite(cross).all() and np.isfinite(square).all()):
-            raise DataError("x or y holds numbers too large to be squared: scale the columns first.")
-        return cls(factors.groups, factors.mass, input_shift, target_shift, intercept, gram, cross, square)
+        gram, cross = (design.transpose(0, 2, 1) @ part for part in (design, targets))
+        square = np.einsum("grk,grk->g", targets, targets) + factors.residual.sum(axis=1) / factors.mass
+        return cls(factors.groups, input_shift, target_shift, intercept, gram, cross, square)
 
     def select(self, names: Iterable[Name]) -> Self:
         """Return the losses of some of the groups; shifts stay, so a model is worth the same here and there."""
         groups = Groups(names)
         codes = self.groups.encode(groups)
-        arrays = (self.gram[codes], self.cross[codes], self.square[codes])
-        return type(self)(groups, self.counts[codes], self.input_shift, self.target_shift, self.intercept, *arrays)
+        arrays = {name: getattr(self, name)[codes] for name in ("gram", "cross", "square")}
+        return replace(self, groups=groups, **arrays)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -193,17 +165,24 @@ class SquaredLosses(GroupLosses):
 
     def at(self, theta: Array) -> Point:
         """Evaluate a model."""
-        return _SquaredPoint(self, theta, self._products(theta))
-
-    def _products(self, theta: Array) -> Array:
-        r""":math:`A_e \theta` for every group."""
         size, outputs = self.shape
-        return (self.gram.reshape(-1, size) @ theta).reshape(-1, size, outputs)
+        products = (self.gram.reshape(-1, size) @ theta).reshape(-1, size, outputs)  # A_e theta
+        inner = np.einsum("edk,dk->e", products - 2.0 * self.cross, theta)
+        jacobian = (2.0 * (products - self.cross)).reshape(len(self.groups), -1)
+        return Point(theta, np.maximum(self.square + inner, 0.0), jacobian)
+
+    def hessian(self, theta: Array, q: Array) -> Array:
+        """Return the Hessian of the q-weighted loss: the same block for every output."""
+        return np.asarray(np.kron(2.0 * self._weighted_gram(q), np.eye(theta.shape[1])))
+
+    def _weighted_gram(self, q: Array) -> Array:
+        size, _ = self.shape
+        return np.asarray((q @ self.gram.reshape(len(q), -1)).reshape(size, size))
 
     def suboptimality(self, point: Point, q: Array, ridge: Array) -> float:
         r"""Exactly :math:`\frac12 \langle g, H^{-1} g\rangle`: the loss is quadratic, with gradient g and Hessian H."""
         gradient = (q @ point.jacobian).reshape(self.shape) + ridge * point.theta
-        hessian = point.hessian(q) + np.diag(ridge[:, 0])
+        hessian = 2.0 * self._weighted_gram(q) + np.diag(ridge[:, 0])
         _, solved, failed = dposv(hessian, gradient)
         if not failed:
             return 0.5 * float(np.sum(gradient * solved))
@@ -212,42 +191,3 @@ class SquaredLosses(GroupLosses):
         values, vectors = np.linalg.eigh(hessian / np.outer(units, units))
         seen = values > len(values) * np.finfo(float).eps * values[-1]
         return 0.5 * float(np.sum((vectors.T @ (gradient / units[:, None]))[seen] ** 2 / values[seen, None]))
-
-
-@dataclass(frozen=True, eq=False)
-class _SquaredPoint(Point):
-    problem: SquaredLosses
-    theta: Array
-    products: Array
-    _hessians: dict[bytes, Array] = field(default_factory=dict)
-
-    @cached_property
-    def losses(self) -> Array:
-        inner: Array = np.einsum("edk,dk->e", self.products - 2.0 * self.problem.cross, self.theta)
-        return np.maximum(self.problem.square + inner, 0.0)
-
-    @cached_property
-    def jacobian(self) -> Array:
-        flat: Array = (2.0 * (self.products - self.problem.cross)).reshape(len(self.losses), -1)
-        return flat
-
-    def hessian(self, q: Array) -> Array:
-        key = q.tobytes()  # asked for once to step and once to certify
-        if key not in self._hessians:
-            size, _ = self.problem.shape
-            self._hessians[key] = ((2.0 * q) @ self.problem.gram.reshape(len(q), -1)).reshape(size, size)
-        return self._hessians[key]
-
-    def along(self, direction: Array) -> SearchLine:
-        """Losses along a line are parabolas, whose coefficients take one pass over the Gram matrices."""
-        problem, products = self.problem, self.problem._products(direction)
-        slope = self.jacobian @ direction.reshape(-1)
-        bend = np.einsum("edk,dk->e", products, direction)
-
-        def losses(ts: Array) -> Array:
-            return np.asarray(np.maximum(self.losses + ts[:, None] * slope + (ts**2)[:, None] * bend, 0.0))
-
-        def point(t: float) -> Point:
-            return _SquaredPoint(problem, self.theta + t * direction, self.products + t * products)
-
-        return SearchLine(losses, point)

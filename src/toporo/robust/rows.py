@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -26,8 +25,8 @@ LARGEST = 1e100
 def as_inputs(x: Any, groups: Iterable[Name] | GroupIds) -> tuple[npt.NDArray[Any], GroupIds]:
     """Check inputs and groups against each other; return a matrix and the groups of its rows."""
     inputs = as_numbers(x, "x")
-    if inputs.ndim != 2 or not inputs.size:
-        raise DataError(f"x has shape {inputs.shape}: expected rows × features, at least one of each.")
+    if inputs.ndim != 2 or not len(inputs):
+        raise DataError(f"x has shape {inputs.shape}: expected rows × features, at least one row.")
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
     if len(ids) != len(inputs):
         raise DataError(f"x has {len(inputs)} rows and groups {len(ids)}: they must agree, in the same order.")
@@ -38,7 +37,7 @@ def as_inputs(x: Any, groups: Iterable[Name] | GroupIds) -> tuple[npt.NDArray[An
 
 def as_numbers(values: Any, what: str) -> npt.NDArray[Any]:
     """Convert an array, a list or a tensor of numbers to an array; ``what`` names it in errors."""
-    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
     return array
@@ -54,46 +53,39 @@ def as_targets(y: Any, rows: int) -> npt.NDArray[Any]:
 
 
 def as_labels(y: Any, rows: int) -> npt.NDArray[Any]:
-    """Check that there is one label per row and that none is missing."""
-    labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
-    if labels.ndim != 1 or len(labels) != rows:
+    """Check that there is one label per row."""
+    labels = np.asarray(y)
+    if labels.shape != (rows,):
         raise DataError(f"y has shape {labels.shape}: expected {rows} labels, one per row of x.")
-    if labels.dtype.kind == "f":
-        refuse_infinite(labels, "y")
-    if labels.dtype == object and any(label is None or label != label for label in labels):
-        raise DataError("y holds missing labels: drop those rows first.")
+    refuse_infinite(labels, "y")
     return labels
 
 
 def as_classes(labels: npt.NDArray[Any]) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
     """Return the sorted classes and the code of each label among them."""
-    kinds = sorted({type(label).__name__ for label in labels}) if labels.dtype == object else []
     try:
         classes, codes = np.unique(labels, return_inverse=True)
     except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels})
         raise DataError(f"y holds labels of types {', '.join(kinds)}, which have no order: use one type.") from None
     if len(classes) < 2:
         raise DataError(f"y holds a single class, {classes.tolist()[0]!r}: at least two are needed.")
-    if labels.dtype.kind == "f" and len(classes) > max(20, len(labels) // 10):
-        raise DataError(
-            f"y holds {len(classes)} different decimal numbers, which look like measurements and not like classes: "
-            "fit_linear is for those."
-        )
     return tuple(classes.tolist()), codes.astype(np.int64)
 
 
 def as_weights(sample_weight: Any, ids: GroupIds) -> Array | None:
     """Check row weights; return None for equal ones. Every group must have some weight."""
-    if sample_weight is None:
-        counts = np.bincount(ids.codes, minlength=len(ids.groups))
-        _refuse_empty(ids.groups, counts)
-        return None
-    weights = as_numbers(sample_weight, "sample_weight").astype(np.float64)
-    if weights.shape != (len(ids),) or not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise DataError(
-            f"sample_weight has shape {weights.shape}: expected {len(ids)} finite numbers of at least 0, one per row."
-        )
-    _refuse_empty(ids.groups, np.bincount(ids.codes, weights, minlength=len(ids.groups)))
+    weights = None if sample_weight is None else as_numbers(sample_weight, "sample_weight").astype(np.float64)
+    if weights is not None:
+        if weights.shape != (len(ids),) or not (weights >= 0).all():
+            raise DataError(
+                f"sample_weight has shape {weights.shape}: expected {len(ids)} numbers of at least 0, one per row."
+            )
+        refuse_huge(weights, "sample_weight")
+    mass = np.bincount(ids.codes, weights, minlength=len(ids.groups))
+    empty = [name for name, count in zip(ids.groups, mass, strict=True) if not count > 0]
+    if empty:
+        raise DataError(f"empty group(s), without a row that counts: {listed(empty)}. Drop them or give them rows.")
     return weights
 
 
@@ -108,16 +100,12 @@ def weighted_rows(
     return inputs[counted], targets[counted], GroupIds(ids.codes[counted], ids.groups), weights[counted]
 
 
-def _refuse_empty(groups: Groups, mass: npt.NDArray[Any]) -> None:
-    empty = [name for name, count in zip(groups, mass, strict=True) if not count > 0]
-    if empty:
-        raise DataError(f"empty group(s), without a row that counts: {listed(empty)}. Drop them or give them rows.")
-
-
 def refuse_infinite(values: npt.NDArray[Any], what: str) -> None:
     """Raise an error that names the first row if a number is NaN or infinite."""
-    if values.dtype.kind == "f" and not all(np.isfinite(values[part]).all() for part in chunks(len(values))):
-        bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if values.dtype.kind != "f":
+        return
+    bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if bad.any():
         raise DataError(
             f"{what} holds NaN or infinite values in {int(bad.sum())} of {len(values)} rows (first: row "
             f"{int(np.argmax(bad))}). Impute or drop those rows first."
@@ -126,30 +114,12 @@ def refuse_infinite(values: npt.NDArray[Any], what: str) -> None:
 
 def refuse_huge(values: npt.NDArray[Any], what: str) -> None:
     """Raise an error if a number is NaN, infinite, or too large to be squared and added up."""
-    low, high = float(values.min()), float(values.max())  # NaN if any number is
-    if not math.isfinite(high - low):
-        refuse_infinite(values, what)
-    largest = max(-low, high)
+    refuse_infinite(values, what)
+    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
     if largest > LARGEST:
         raise DataError(
             f"{what} holds numbers up to {largest:.2g}, too large to be squared and added up (the limit is "
             f"{LARGEST:g}): scale the columns first."
-        )
-
-
-def refuse_one_class(
-    groups: Groups, targets: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], classes: Sequence[Any]
-) -> None:
-    """Raise an error if all rows of a group are of one class; targets and group codes are sorted by group."""
-    starts, sizes = np.searchsorted(codes, np.arange(len(groups))), np.bincount(codes)
-    low, high = np.minimum.reduceat(targets, starts), np.maximum.reduceat(targets, starts)
-    lone = [name for name, a, b in zip(groups, low, high, strict=True) if a == b]
-    if lone:
-        first = groups.encode([lone[0]])[0]
-        raise DataError(
-            f"{len(lone)} of {len(groups)} group(s) have rows of one class only: {listed(lone)} ({lone[0]!r}: all "
-            f"{sizes[first]} rows are {classes[low[first]]!r}). The worst case over groups would learn to answer by "
-            "the group. Merge such groups with others or drop them, or pass one_class='allow' if it is meant."
         )
 
 

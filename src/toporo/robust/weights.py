@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from array_api_compat import array_namespace
 
@@ -25,40 +25,29 @@ from toporo.errors import warn
 from toporo.robust.divergences import Divergence, best_response, get_divergence
 from toporo.robust.simplex import project_simplex
 
-
-class WeightRule(Protocol):
-    """An update rule: a pure function ``rule(q, losses, prior) -> q``."""
-
-    def __call__(self, q: Any, losses: Any, prior: Any, /) -> Any: ...
+#: An update rule: a pure function ``rule(q, losses, prior) -> q``.
+WeightRule: TypeAlias = Callable[[Any, Any, Any], Any]
 
 
-def ascent(
-    step: float = 0.1, penalty: float = 1.0, divergence: str | type[Divergence] = "l2", *, smallest: float = 1.0
-) -> WeightRule:
+def ascent(step: float = 0.1, penalty: float = 1.0, divergence: str | type[Divergence] = "l2") -> WeightRule:
     r"""Projected gradient ascent on the penalised dual (Eq. 7 of the paper).
 
     At fixed losses this converges only if ``step * penalty`` times the curvature of D is below 2; above that q
-    overshoots and cycles. The curvature is 1 for l2, as in the paper, and one over the ``smallest`` prior weight for KL
-    and chi-square, for which ``mirror`` or ``exact`` are better rules.
+    overshoots and cycles. The curvature is 1 for l2, as in the paper, and one over the smallest prior weight for KL and
+    chi-square, for which ``mirror`` or ``exact`` are better rules.
 
     Parameters
     ----------
     step : :math:`\eta`.
     penalty : :math:`\lambda`; infinity pins q to the prior.
     divergence : D, or its name.
-    smallest : the smallest positive weight of the prior.
 
     >>> import numpy as np
     >>> rule, prior = ascent(step=0.1, penalty=0.0), np.array([0.5, 0.5])
     >>> rule(prior, np.array([1.0, 3.0]), prior).round(2)
     array([0.4, 0.6])
     """
-    positive(step, "step")
-    divergence, at_prior = get_divergence(divergence), exact(penalty, divergence)
-    if math.isinf(penalty):
-        return at_prior
-    _warn_if_cycling(step, penalty, 1.0 if divergence.bounded else 1.0 / smallest)
-    return partial(_ascend, step=step, penalty=penalty, divergence=divergence)
+    return _stepping(_ascend, step, penalty, divergence)
 
 
 def _ascend(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, divergence: type[Divergence]) -> Any:
@@ -85,12 +74,7 @@ def mirror(step: float = 0.1, penalty: float = 0.0, divergence: str | type[Diver
     >>> rule(prior, np.array([1.0, 3.0]), prior).round(3)
     array([0.119, 0.881])
     """
-    positive(step, "step")
-    at_prior = exact(penalty, divergence)
-    if math.isinf(penalty):
-        return at_prior
-    _warn_if_cycling(step, penalty, 1.0)
-    return partial(_tilt, step=step, penalty=penalty, divergence=get_divergence(divergence))
+    return _stepping(_tilt, step, penalty, divergence)
 
 
 def _tilt(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, divergence: type[Divergence]) -> Any:
@@ -100,6 +84,22 @@ def _tilt(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, diver
     top = xp.max(xp.where(inside, tilted, xp.full_like(tilted, -math.inf)), axis=-1, keepdims=True)
     weights = q * xp.exp(xp.where(inside, tilted - top, xp.zeros_like(tilted)))
     return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+def _stepping(
+    update: Callable[..., Any], step: float, penalty: float, divergence: str | type[Divergence]
+) -> WeightRule:
+    """Check the settings of a rule that moves q by steps, and bind them."""
+    positive(step, "step")
+    at_prior = exact(penalty, divergence)
+    if math.isinf(penalty):
+        return at_prior
+    if step * penalty >= 2.0:
+        warn(
+            f"step * penalty = {step:g} * {penalty:g} = {step * penalty:g} ≥ 2: the weights q will not settle but "
+            f"cycle around the prior. Use a step below {2.0 / penalty:g}, or update='exact', which needs no step."
+        )
+    return partial(update, step=step, penalty=penalty, divergence=get_divergence(divergence))
 
 
 def exact(penalty: float = 1.0, divergence: str | type[Divergence] = "l2") -> WeightRule:
@@ -190,13 +190,3 @@ RULES: dict[str, Callable[..., WeightRule]] = {
     "mirror": mirror,
     "constrained": constrained,
 }
-
-
-def _warn_if_cycling(step: float, penalty: float, curvature: float) -> None:
-    if step * penalty * curvature >= 2.0:
-        about = "" if curvature == 1.0 else f" / {1.0 / curvature:g} (the smallest prior weight)"
-        warn(
-            f"step * penalty = {step:g} * {penalty:g}{about} = {step * penalty * curvature:g} ≥ 2: the weights q "
-            f"will not settle but cycle around the prior. Use a step below {2.0 / (penalty * curvature):g}, or "
-            "update='exact', which needs no step."
-        )

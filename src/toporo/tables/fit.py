@@ -78,7 +78,6 @@ def fit_table(
     coordinates: Any = None,
     model: Any = None,
     intervals: bool = False,
-    format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
     memory_limit: int | str | None = None,
     engine: str = LOCAL,
@@ -117,7 +116,6 @@ def fit_table(
     intervals : of a network or of kriged classes, up to twelve more fits without some groups, each as long as the
         first, for an ``interval`` in ``predict``. Others have it anyway: linear models are fitted in no time, and
         kriged models of numbers have intervals of their own.
-    format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
     memory_limit : bytes that the process may take, as a number or a text such as ``"2GiB"``. It never changes the
         model: a fit that would take more is an error. Files of more than a million rows, or about 17 million cells, are
@@ -168,7 +166,7 @@ def fit_table(
         drop_rows=drop_rows,
     ).read_graph()
     exclude = roles.exclude
-    reading: dict[str, Any] = {"format": format, "delimiter": delimiter}
+    reading: dict[str, Any] = {"delimiter": delimiter}
     with ExitStack() as stack:
         dataset = find_large(source, memory_limit, engine, **reading)
         large = None

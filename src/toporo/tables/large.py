@@ -9,7 +9,6 @@ gives the same model, or an error that says that the memory limit is too low.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from toporo.checks import parse_memory
-from toporo.data.encode import Encoder, median_of
+from toporo.data.encode import MOST_LEVELS, Encoder
 from toporo.data.frame import Frame, Numbers, OtherKindError, head_frame
 from toporo.data.table import Table, find_table, is_rereadable
 from toporo.errors import DataError, SettingError, UnknownNameError, warn
@@ -52,19 +51,12 @@ PORTION, LEAST_PORTION, PORTION_CELLS = 1 << 16, 1 << 10, 1 << 22
 CELL, PACKED = 6, 5
 
 
-def find_large(
-    source: Any,
-    memory_limit: Any,
-    engine: str,
-    *,
-    format: str | None,  # noqa: A002  # as read_frame calls it
-    delimiter: str,
-) -> Table | None:
+def find_large(source: Any, memory_limit: Any, engine: str, *, delimiter: str) -> Table | None:
     """The table of a source, if it is to be read in portions.
 
     Parameters
     ----------
-    source, memory_limit, engine, format, delimiter : as for ``fit_table``.
+    source, memory_limit, engine, delimiter : as for ``fit_table``.
     """
     check_engine(engine)
     limit = parse_memory(memory_limit)
@@ -72,7 +64,7 @@ def find_large(
         if engine != LOCAL:
             raise SettingError(f"engine {engine!r} reads files, and this is {type(source).__name__}: give a path.")
         return None
-    dataset = find_table(source, format=format, delimiter=delimiter)
+    dataset = find_table(source, delimiter=delimiter)
     if needs_scan(dataset):
         return dataset
     if limit is not None:
@@ -204,7 +196,7 @@ class Large:
             required=frozenset(roles.named),
             roles=replace(roles, graph=None),
             fills={
-                name: median_of(column.values[~column.missing])
+                name: float(np.median(column.values[~column.missing]))
                 for name, column in head.columns.items()
                 if isinstance(column, Numbers) and not column.missing.all()
             },
@@ -281,7 +273,7 @@ class Large:
                 return over_chunks(self.machines, sums_of_chunk, self.dataset, self.plan, *more, title="another pass")
 
             rows = ChunkRows(over, encoded)
-            return LogisticLosses(moments.groups, moments.mass, shift, 0.0, True, labels, rows)
+            return LogisticLosses(moments.groups, shift, 0.0, True, labels, rows)
 
         estimator.fit_passes(moments, (ready.x, ready.y, ready.ids, ready.weights), low, high, passes)
 
@@ -357,7 +349,7 @@ class Large:
             for name, column in numbers.items()
             if isinstance(column, Numbers)
         }
-        medians = {name: self._within(name, median_of(values)) for name, values in known.items() if len(values)}
+        medians = {name: self._within(name, float(np.median(values))) for name, values in known.items() if len(values)}
         lacking = {
             name: known[name]
             for name in medians
@@ -388,7 +380,7 @@ class Large:
                 values, count = np.sort(np.concatenate(inside[name])), self.survey.spans[name].known
                 lower, upper = (count - 1) // 2 - below[name], count // 2 - below[name]
                 if lower >= 0 and upper < len(values):
-                    medians[name] = median_of(np.array([values[lower], values[upper]]))
+                    medians[name] = float(np.median(values[[lower, upper]]))
                     del left[name]
             width *= 8
         return medians
@@ -418,8 +410,7 @@ def _kinds(
         if name not in dataset.names:
             raise UnknownNameError("column", name, [name for name in dataset.names if name])
     names = [name for name in dataset.names if name and name not in out]
-    chunk = next((chunk for chunk in dataset.chunks if chunk.rows is None or chunk.rows), dataset.chunks[0])
-    head = head_frame(dataset, names, chunk)
+    head = head_frame(dataset, names)
     kinds = {name: "text" if name in text else head[name].kind for name in names if name in head}
     return kinds, head, dict(head.unusable)
 
@@ -441,9 +432,7 @@ def _surveyed(dataset: Table, plan: ReadingPlan, machines: Pool) -> Survey | Rea
     sums: list[tuple[int, Survey]] = []  # of 2^k chunks, the largest first
     for survey in over_chunks(machines, survey_chunk, dataset, plan, title="reading"):
         if isinstance(survey, OtherKindError):
-            name = survey.column
-            date = plan.kinds[name] == "number" and name not in plan.fills  # so far all cells were empty
-            return replace(plan, kinds={**plan.kinds, name: "date" if date else "text"})
+            return replace(plan, kinds={**plan.kinds, survey.column: survey.kind})
         size = 1
         while sums and sums[-1][0] == size:
             survey, size = sums.pop()[1].plus(survey, plan), 2 * size
@@ -485,8 +474,8 @@ def _better_plan(survey: Survey, plan: ReadingPlan, task: str) -> ReadingPlan | 
     for name in plan.features:
         if plan.kinds[name] == "text" and name in plan.required and name not in plan.kept:
             counts = {level: count for level, count in survey.levels[name].items() if level}
-            if len(counts) > plan.most_levels:
-                common = sorted(counts, key=lambda level: (-counts[level], level))[: plan.most_levels]
+            if len(counts) > MOST_LEVELS:
+                common = sorted(counts, key=lambda level: (-counts[level], level))[:MOST_LEVELS]
                 kept[name] = tuple(sorted(common))
     return replace(plan, kept={**plan.kept, **kept}) if kept else again
 
@@ -509,16 +498,10 @@ def over_chunks(
     sizes = [chunk.rows or 1 for chunk in dataset.chunks]
     shared = machines.share(dataset), machines.share(plan)
 
-    def calls() -> Iterator[tuple[Any, ...]]:
-        for index, chunk in enumerate(dataset.chunks):
-            if isinstance(machines, Threads):  # the disk is at work while the cores are
-                fetching.submit(dataset.fetch, chunk)
-            yield shared[0], index, shared[1], *more
-
+    calls = ((shared[0], index, shared[1], *more) for index in range(len(dataset.chunks)))
     with (
         Progress(title, sum(sizes)) as shown,
-        ThreadPoolExecutor(1) as fetching,
-        closing(machines.map(work, calls(), ahead=machines.workers + 1)) as results,
+        closing(machines.map(work, calls, ahead=machines.workers + 1)) as results,
     ):
         for size, result in zip(sizes, results, strict=True):
             yield result

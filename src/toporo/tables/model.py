@@ -29,6 +29,7 @@ from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, why
 from toporo.estimators.inputs import Coefficients
 from toporo.estimators.kriged import GroupInputs
 from toporo.estimators.league import LeaguePart, LeagueTable
+from toporo.estimators.packing import pack, unpack
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import Groups
 from toporo.machine import free_bytes, one_thread, room, used_bytes
@@ -200,7 +201,6 @@ class TableModel:
         require: Iterable[str] = (),
         keep: Iterable[str] = (),
         optional: Iterable[str] = (),
-        format: str | None = None,  # noqa: A002  # as read_frame calls it
         delimiter: str = ",",
         rows: int | None = None,
         interval: float | None = None,
@@ -223,7 +223,6 @@ class TableModel:
             name.
         require : further columns to read, typed as in training (the target, say).
         keep, optional : further columns to read, as they are written; ``optional`` ones are read if they are there.
-        format : "csv", "parquet" or "feather", where the ending of a path does not say it.
         delimiter : what stands between the cells of a CSV file.
         rows : at most so many at a time; unless given, fewer the wider the table.
         interval : also the ends of intervals, or the sets of classes, that hold a row's target with this probability,
@@ -242,8 +241,8 @@ class TableModel:
             required(self.reach)
             optional = [*optional, *{self.group}.difference(require := list(require))]
         asked, grouped, keep = self._asked(interval, neighbors), self._takes_groups(interval), list(keep)
-        kinds = dict.fromkeys([*keep, *optional], "text")
-        kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
+        kinds = dict.fromkeys(optional, "text") | {name: self.kind(name) for name in require} | self.encoder.kinds
+        kinds |= dict.fromkeys(keep, "text")
         if grouped:
             kinds, optional = {self.group: "text"} | kinds, [*optional, self.group]  # read if there: see _groups
         extra = [name for name in optional if name not in self.encoder.kinds]
@@ -253,9 +252,7 @@ class TableModel:
 
         def read() -> Iterator[_Rows]:
             skipped.clear()
-            frames = stream_frames(
-                source, kinds, optional=extra, written=keep, format=format, delimiter=delimiter, rows=rows
-            )
+            frames = stream_frames(source, kinds, optional=extra, delimiter=delimiter, rows=rows)
             frames = _ahead(frames) if named else frames
             several = (_Rows.of(frame, self, models, neighbors or {}, skipped) for frame in frames)
             return (each for each in several if len(each.frame))
@@ -424,7 +421,7 @@ class TableModel:
         ----------
         source, interval : as for :meth:`portions`. ``sets`` says which of :attr:`classes` are in the set, rows ×
             classes; the likeliest always is.
-        reading : ``format``, ``delimiter``, ``drop_rows``, … of :meth:`portions`. Rows that are left out have no
+        reading : ``delimiter``, ``drop_rows``, … of :meth:`portions`. Rows that are left out have no
             prediction, and a warning says how many.
         """
         portions = self._all_portions(source, interval=interval, **reading)
@@ -459,7 +456,7 @@ class TableModel:
         Parameters
         ----------
         source, neighbors : as for :meth:`portions`; without the group column hops do not count.
-        reading : ``format``, ``delimiter`` and ``rows`` of :meth:`portions`.
+        reading : ``delimiter`` and ``rows`` of :meth:`portions`.
         """
         required(self.reach)
         kinds, own = {self.group: "text"} | self.encoder.kinds, {self.group} - self.encoder.kinds.keys()
@@ -564,7 +561,7 @@ class TableModel:
         resamples, level, seed : of the intervals; see :func:`toporo.tables.evaluate.evaluate`.
         engine : ``"local"``, ``"ray"`` or a cluster's address: its workers, which must reach the files, judge pieces of
             the table. The numbers are the same to the bit.
-        reading : ``format``, ``delimiter``, … of :meth:`portions`, ``drop_rows`` among them.
+        reading : ``delimiter``, … of :meth:`portions`, ``drop_rows`` among them.
         """
         check_settings(self.task, resamples, level, seed)
         reading = {"reach": self.reach is not None} | ({"interval": INTERVAL} if self.has_intervals else {}) | reading
@@ -611,7 +608,7 @@ class TableModel:
         source, reading : as for :meth:`portions`.
         workers, shared : who reads them, and what stands for this model in their calls (:meth:`Pool.share`).
         """
-        table = find_table(source, format=reading.get("format"), delimiter=reading.get("delimiter", ","))
+        table = find_table(source, delimiter=reading.get("delimiter", ","))
         if len(table.chunks) < 2:
             return [table], None
         parts = [table.only([chunk]) for chunk in table.chunks]
@@ -699,7 +696,7 @@ class TableModel:
             "weight": self.weight,
             "test_groups": list(self.test_groups),
             "columns": [asdict(column) for column in self.columns],
-            "preprocessing": self.encoder.to_dict(),
+            "preprocessing": pack(self.encoder)[0],
             "estimator": settings,
             "graph": None if self.graph is None else json.loads(self.graph.to_json()),
             "about": self.about,
@@ -756,7 +753,7 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
         raise DataError(f"unknown role {strange[0].role!r:.50} or kind {strange[0].kind!r:.50} of a column.")
     if stored.target not in {column.name for column in stored.columns}:
         raise DataError(f"its target {stored.target!r:.50} is not among its columns.")
-    encoder = Encoder.from_dict(stored.preprocessing)
+    encoder = unpack(Encoder, stored.preprocessing, {})
     rows, own = (
         {name.removeprefix(head): arrays.pop(name) for name in list(arrays) if name.startswith(head)}
         for head in (PREFIX, HELD_OUT)
@@ -893,7 +890,7 @@ def gather_part(model: TableModel, source: Any, reading: Mapping[str, Any]) -> A
     source, reading : as for :meth:`TableModel.portions`.
     """
     kinds = {model.group: "text"} | model.encoder.kinds
-    asked = {name: reading[name] for name in ("format", "delimiter") if name in reading}
+    asked = {"delimiter": reading["delimiter"]} if "delimiter" in reading else {}
     asked |= {"rows": model._at_a_time(len(kinds), reading.get("memory_limit"))}
     models = (model, *reading.get("known_to", ())) if reading.get("drop_rows") else ()
     near, skipped = reading.get("neighbors") or {}, Counter[str]()

@@ -43,7 +43,7 @@ class RowEncoder:
         kinds = {name: plan.kinds[name] for name in dict.fromkeys(needed)}
         class_of = {label: place for place, label in enumerate(self.labels)}
         group_of = {name: place for place, name in enumerate(self.groups)}
-        for frame in frames_of(dataset, kinds, plan.rows, dataset.chunks[index], copy=False):
+        for frame in frames_of(dataset.only([dataset.chunks[index]]), kinds, plan.rows):
             told = training_rows(frame, plan)
             used, weights = told.train, np.ones(len(frame))
             if plan.roles.weight is not None:

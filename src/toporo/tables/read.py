@@ -167,7 +167,7 @@ def prepare_table(source: Any, roles: Roles, **reading: Any) -> PreparedTable:
     ----------
     source : as for :func:`fit_table`.
     roles : its columns and groups.
-    reading : ``format`` and ``delimiter``.
+    reading : ``delimiter``.
     """
     target, group, weight = roles.require_target(), roles.group, roles.weight
     roles = roles.read_graph()
@@ -377,26 +377,19 @@ class Points:
         return replace(self, features=features)
 
 
-def read_points(
-    source: Any,
-    roles: Roles,
-    *,
-    format: str | None = None,  # noqa: A002  # as read_frame calls it
-    delimiter: str = ",",
-) -> Points:
+def read_points(source: Any, roles: Roles, *, delimiter: str = ",") -> Points:
     """Read a table as a fit does: text becomes categories, and missing features are filled in and marked.
 
     Parameters
     ----------
     source : as for :func:`toporo.data.frame.read_frame`.
     roles : its columns and groups; a target is not used. Names of groups are text, as written.
-    format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
     """
     group, named = roles.group, roles.features
     exclude = [*roles.exclude, *(name for name in roles.columns.values() if name != group)]
     wanted = None if named is None else [group, *named]
-    table = read_frame(source, text=[group], columns=wanted, exclude=exclude, format=format, delimiter=delimiter)
+    table = read_frame(source, text=[group], columns=wanted, exclude=exclude, delimiter=delimiter)
     rows = complete_rows(table, np.arange(len(table)), [group], roles.drop_rows)
     frame = only(table, rows)
     encoder = Encoder.fit(frame, features=named, exclude=[group])
@@ -408,7 +401,7 @@ def read_points(
         ids=ids_of(frame.text(group)),
         left_out={name: why for name, why in left_out.items() if name != group},
         dropped=len(table) - len(rows),
-        remarks=encoder.remarks(encoded.differences),
+        remarks=tuple(encoded.remarks()),
     )
 
 

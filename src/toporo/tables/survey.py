@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.data.encode import Encoder, NumberRule, Rule, category_rule, number_rule
+from toporo.data.encode import MOST_LEVELS, Encoder, NumberRule, Rule, category_rule, number_rule
 from toporo.data.frame import Frame, Numbers, OtherKindError, Texts, frames_of
 from toporo.data.table import Table
 from toporo.errors import DataError
@@ -73,7 +73,6 @@ class ReadingPlan:
     wanted: int
     share: float
     most_bytes: int
-    most_levels: int = 50
 
     @property
     def threshold(self) -> np.uint64:
@@ -235,9 +234,7 @@ class Survey:
         for name in plan.features:
             if plan.kinds[name] == "text":
                 counts = Counter({level: count for level, count in self.levels[name].items() if level})
-                rule: Rule | str = category_rule(
-                    name, counts, self.levels[name][""] > 0, plan.most_levels, name in plan.required
-                )
+                rule: Rule | str = category_rule(name, counts, self.levels[name][""] > 0, name in plan.required)
                 if isinstance(rule, str) and len(self.levels[name]) == MOST_MET:  # more were not counted
                     rule = rule.replace("text with", "text with at least")
             else:
@@ -298,7 +295,7 @@ def _column_of(slot: Hashable) -> str | None:
 
 def _many(name: str, counts: Counter[str], plan: ReadingPlan) -> bool:
     """Whether a column of text has too many levels for each to have an input, and it is not known which do."""
-    return name not in plan.kept and len(counts) - ("" in counts) > plan.most_levels
+    return name not in plan.kept and len(counts) - ("" in counts) > MOST_LEVELS
 
 
 def _fewer_values(values: Counter[float], plan: ReadingPlan) -> Counter[float]:
@@ -342,7 +339,7 @@ def survey_chunk(dataset: Table, index: int, plan: ReadingPlan) -> Survey | Othe
     reader = _Reader(plan, index)
     try:
         with one_thread():
-            for frame in frames_of(dataset, plan.kinds, plan.rows, chunk, copy=False):
+            for frame in frames_of(dataset.only([chunk]), plan.kinds, plan.rows):
                 reader.add(frame)
     except OtherKindError as error:
         return error
@@ -590,7 +587,7 @@ def values_between(
     below: Counter[str] = Counter()
     inside: dict[str, list[Array]] = {name: [] for name in brackets}
     with one_thread():
-        for frame in frames_of(dataset, kinds, plan.rows, chunk, copy=False):
+        for frame in frames_of(dataset.only([chunk]), kinds, plan.rows):
             train = training_rows(frame, plan).train
             for name, (low, high) in brackets.items():
                 column = frame[name]

@@ -88,7 +88,6 @@ def compare_models(
     folds: int = 4,
     seed: int = 0,
     progress: bool | Report | None = False,
-    format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
     **roles: Unpack[RoleKeywords],
 ) -> Contest:
@@ -115,7 +114,7 @@ def compare_models(
     folds : regions, at most so many as there are groups.
     seed : of what is drawn at random.
     progress : True for a bar on standard error, a function to call with (done, total), None for a bar on a terminal.
-    format, delimiter : as for :func:`toporo.fit_table`.
+    delimiter : as for :func:`toporo.fit_table`.
     roles : ``graph``, ``test_groups``, ``task``, ``features``, ``exclude``, ``categorical``, ``weight`` and
         ``drop_rows``, as for :func:`toporo.fit_table`.
 
@@ -130,7 +129,7 @@ def compare_models(
     parts, seed = whole(folds, "folds", 2), whole(seed, "seed", 0)
     end = math.inf if budget is None else time.monotonic() + positive(budget, "budget", "seconds above 0")
     own = _checked(estimators or {})
-    ready = prepare_table(source, Roles.of(target=target, group=group, **roles), format=format, delimiter=delimiter)
+    ready = prepare_table(source, Roles.of(target=target, group=group, **roles), delimiter=delimiter)
     x, y, ids, weights = weighted_rows(ready.x, ready.y, ready.ids, ready.weights)  # those that count
     ready = replace(ready, x=x, y=y, ids=ids, weights=weights)
     for each in own.values() if weights is not None else ():
@@ -189,7 +188,7 @@ def _shuffled(graph: GroupGraph, seed: int) -> GroupGraph:
     names = list(graph.names)
     order = np.random.default_rng([seed, 1]).permutation(len(names))
     at = {name: names[place] for name, place in zip(names, order, strict=True)}
-    return GroupGraph.from_edges({(at[a], at[b]): length for (a, b), length in graph.edges.items()}, nodes=names)
+    return GroupGraph(names, {(at[a], at[b]): length for (a, b), length in graph.edges.items()})
 
 
 def _checked(estimators: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 r"""Centrality of training groups.
 
-A measure is a function ``(graph, train, test, weighted) -> {training group: value}``. With test groups it measures from
-the training groups to them (the paper's physical topology). Without (``test`` is None) it measures among the training
-groups (the paper's data-driven topology), and ``graph`` is the subgraph of the training groups. ``weighted`` says
-whether edge lengths count. Names are checked before the call. ``@register("name")`` adds a measure.
+A measure is a function ``(graph, train, test) -> {training group: value}``. With test groups it measures from the
+training groups to them (the paper's physical topology). Without (``test`` is None) it measures among the training
+groups (the paper's data-driven topology), and ``graph`` is the subgraph of the training groups. Edge lengths do not
+count: one hop is one hop. Names are checked before the call. ``@register("name")`` adds a measure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
 Values: TypeAlias = dict[Name, float]
-Measure: TypeAlias = Callable[[GroupGraph, list[Name], list[Name] | None, bool], Values]
+Measure: TypeAlias = Callable[[GroupGraph, list[Name], list[Name] | None], Values]
 
 #: Measures by name; entry points of the group ``toporo.centralities`` add to them.
 MEASURES: Registry[Measure] = Registry("centrality measure", "toporo.centralities")
@@ -30,12 +30,7 @@ register = MEASURES.register
 
 
 def centrality(
-    graph: GroupGraph,
-    train: Iterable[Name],
-    test: Iterable[Name] | None = None,
-    *,
-    measure: str = "betweenness",
-    weighted: bool = False,
+    graph: GroupGraph, train: Iterable[Name], test: Iterable[Name] | None = None, *, measure: str = "betweenness"
 ) -> Values:
     """Return the centrality of each training group.
 
@@ -45,7 +40,6 @@ def centrality(
     train, test : names of groups. With ``test=None`` the centrality is that in the subgraph of the training groups:
         other groups and their edges take no part. With test groups, paths may pass through any group.
     measure : a name of :data:`MEASURES`.
-    weighted : whether edge lengths count. In the paper they do not: one hop is one hop.
 
     >>> import toporo as tr
     >>> line = tr.GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
@@ -67,11 +61,11 @@ def centrality(
             f"training group(s) without any edge{' to another training group' if test is None else ''}: "
             f"{listed(isolates)}. Their centrality is the lowest possible; add their edges, or leave them out."
         )
-    return function(graph, train, test, weighted)
+    return function(graph, train, test)
 
 
 @register("betweenness")
-def betweenness(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+def betweenness(graph: GroupGraph, train: list[Name], test: list[Name] | None) -> Values:
     r"""Count the shortest paths through a group: :math:`c_e = \sum_{s,t} \sigma(s,t|e) / \sigma(s,t)`.
 
     s runs over training groups and t over test groups (every pair once), or over unordered pairs of training groups
@@ -80,49 +74,42 @@ def betweenness(graph: GroupGraph, train: list[Name], test: list[Name] | None, w
     import networkx as nx
 
     targets = train if test is None else test
-    weight = "weight" if weighted else None
-    counts = nx.betweenness_centrality_subset(graph.to_networkx(), train, targets, normalized=False, weight=weight)
+    counts = nx.betweenness_centrality_subset(graph.to_networkx(), train, targets, normalized=False)
     # networkx halves the sum on undirected graphs, which is right only where both orders of a pair were counted.
     factor = 1.0 if test is None else 2.0
     return {name: factor * counts[name] for name in train}
 
 
 @register("degree")
-def degree(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
-    """Count the neighbours of a group: among all groups, or without test groups among the training groups.
-
-    With ``weighted``, a neighbour counts as 1 / length.
-    """
-    return {name: sum(1.0 / length if weighted else 1.0 for length in graph.neighbors(name).values()) for name in train}
+def degree(graph: GroupGraph, train: list[Name], test: list[Name] | None) -> Values:
+    """Count the neighbours of a group: among all groups, or without test groups among the training groups."""
+    return {name: float(len(graph.neighbors(name))) for name in train}
 
 
 @register("closeness")
-def closeness(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+def closeness(graph: GroupGraph, train: list[Name], test: list[Name] | None) -> Values:
     """Invert the mean distance to the test groups (or the other training groups); unreachable ones do not count.
 
     As usual for disconnected graphs, the value is multiplied by the fraction of targets that can be reached.
     """
-    import networkx as nx
-
     targets = train if test is None else test
-    full = graph.to_networkx()
     values = {}
     for name in train:
-        reach = nx.single_source_dijkstra_path_length(full, name, weight="weight" if weighted else None)
+        hops = graph.hops([name])
         others = [other for other in targets if other != name]
-        lengths = [reach[other] for other in others if other in reach]
-        values[name] = (len(lengths) / sum(lengths)) * (len(lengths) / len(others)) if lengths else 0.0
+        reached = [hops[other] for other in others if hops[other] < math.inf]
+        values[name] = (len(reached) / sum(reached)) * (len(reached) / len(others)) if reached else 0.0
     return values
 
 
 @register("harmonic")
-def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None) -> Values:
     r"""Compute where a random walk from the test groups first enters the training set.
 
-    The walk starts at a test group drawn uniformly and steps to a neighbour drawn uniformly (with ``weighted``,
-    in proportion to 1 / length) until it meets a training group. With transition blocks :math:`P_{UU}, P_{UE}` of the
-    other groups U into U and into the training set E, the hitting probabilities solve
-    :math:`(I - P_{UU}) H = P_{UE}`. The values sum to 1: this measure is a distribution already.
+    The walk starts at a test group drawn uniformly and steps to a neighbour drawn uniformly until it meets a training
+    group. With transition blocks :math:`P_{UU}, P_{UE}` of the other groups U into U and into the training set E, the
+    hitting probabilities solve :math:`(I - P_{UU}) H = P_{UE}`. The values sum to 1: this measure is a distribution
+    already.
     """
     import networkx as nx
 
@@ -132,9 +119,7 @@ def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None, weig
     code_of = {name: code for code, name in enumerate(graph.names)}
     inside = [code_of[name] for name in train]
     outside = [code_of[name] for name, hops in reach.items() if 0 < hops < math.inf]
-    lengths = "weight" if weighted else None
-    walk = nx.to_scipy_sparse_array(graph.to_networkx(), graph.names, dtype=float, weight=lengths)[outside]
-    walk.data = 1.0 / walk.data
+    walk = nx.to_scipy_sparse_array(graph.to_networkx(), graph.names, dtype=float, weight=None)[outside]
     steps = sparse.csr_array(walk / walk.sum(axis=1)[:, None])
     starts = [code_of[name] for name in test if reach[name] < math.inf]
     start = np.isin(outside, starts) / len(starts)
@@ -148,8 +133,7 @@ def _check_test(graph: GroupGraph, train: list[Name], test: list[Name]) -> None:
     """Check that test groups are apart from the training groups, and that a path leads to some of them."""
     if not test:
         raise GraphError("the list of test groups is empty: name at least one, or pass test=None.")
-    both = [name for name in test if name in set(train)]
-    if both:
+    if both := [name for name in test if name in train]:
         raise GroupMismatchError(
             f"group(s) both in training and in test: {listed(both)}. A test group is one that training never sees; "
             "take them out of one of the two."

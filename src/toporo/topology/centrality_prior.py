@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from toporo.checks import one_of, positive
-from toporo.errors import GraphError, SettingError, TopoRoWarning, warn
+from toporo.errors import GraphError, SettingError, muted, warn
 from toporo.groups import Groups
 from toporo.topology.centrality import centrality
 from toporo.topology.edges import Edge
@@ -39,7 +38,6 @@ def make_prior(
     measure: str = "auto",
     normalization: str | None = None,
     temperature: float = 1.0,
-    weighted: bool = False,
     cautious: bool | None = None,
 ) -> Prior:
     r"""Make a prior over training groups from their centrality in the graph.
@@ -57,7 +55,6 @@ def make_prior(
         name of :data:`~toporo.topology.centrality.MEASURES`. Nothing of a measure given by name is spread.
     normalization : ``"softmax"``: :math:`p_e \propto \exp(c_e / T)` on raw values, as the paper prints it;
         ``"sum"``: :math:`p_e \propto c_e`. Sum for ``"auto"`` and ``"harmonic"``, softmax for any other measure.
-    weighted : whether edge lengths count. They do not in the paper: one hop is one hop.
     temperature : T of the softmax. On raw path counts T = 1 often puts nearly all weight on one group, which warns, and
         a large T gives a flat prior. The result of training depends on it, so it is recorded in the prior.
     cautious : whether to give all groups the same weight, with a warning, where the bootstrap resamples of a learned
@@ -83,8 +80,8 @@ def make_prior(
             "a cautious prior needs bootstrap resamples of the learned graph: learn it with resamples=20, or leave out "
             "cautious."
         )
-    test = test if test is None or isinstance(test, str) else list(test)
-    values = centrality(graph, train, test, measure=measure, weighted=weighted)
+    test = test if test is None else list(test)
+    values = centrality(graph, train, test, measure=measure)
     names = Groups(values)
     raw = names.align(values)
     weights = _normalized(raw, normalization, temperature)
@@ -93,7 +90,6 @@ def make_prior(
         measure=measure,
         normalization=normalization,
         temperature=float(temperature) if normalization == "softmax" else None,
-        weighted=weighted,
         saw_test_adjacency=test is not None and graph.origin.kind == "given",
         # A learned graph can only reach test groups if their inputs took part.
         saw_test_inputs=graph.origin.saw_test_inputs or (test is not None and graph.origin.kind == "learned"),
@@ -101,7 +97,7 @@ def make_prior(
     )
     draws = graph.bootstrap_edges if cautious or (cautious is None and auto) else ()
     if draws:
-        drawn = [_drawn_centrality(graph, draw, names, test, measure, weighted) for draw in draws]
+        drawn = [_drawn_centrality(graph, draw, names, test, measure) for draw in draws]
         changes = np.stack([_normalized(raw, normalization, temperature) for raw in drawn]) - weights
         prior = replace(prior, bootstrap_rms=float(np.sqrt((changes**2).sum(axis=1).mean())))
     if weights.max() <= FLAT_RATIO * weights.min():
@@ -147,17 +143,13 @@ def _normalized(raw: Array, normalization: str, temperature: float) -> Array:
     return raw / raw.sum() if raw.sum() > 0 else np.full(len(raw), 1.0 / len(raw))
 
 
-def _drawn_centrality(
-    graph: GroupGraph, edges: Mapping[Edge, float], names: Groups, test: Any, measure: str, weighted: bool
-) -> Array:
+def _drawn_centrality(graph: GroupGraph, edges: Mapping[Edge, float], names: Groups, test: Any, measure: str) -> Array:
     """Centralities in one bootstrap resample, all equal if no path leads to a test group there."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)  # a warning about one resample would not help the user
+    with muted():  # a warning about one resample would not help the user
         try:
-            values = centrality(GroupGraph(graph.names, edges), names, test, measure=measure, weighted=weighted)
+            return names.align(centrality(GroupGraph(graph.names, edges), names, test, measure=measure))
         except GraphError:
             return np.ones(len(names))
-    return names.align(values)
 
 
 def _fallback(prior: Prior) -> Prior:

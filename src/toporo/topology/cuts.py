@@ -1,7 +1,7 @@
 """From distances between groups to edges: which pairs a cut keeps.
 
 A cut is a function ``(matrix, percentile, k) -> mask`` of the symmetric (m, m) matrix of distances, the setting
-``percentile`` and the number ``k`` of nearest groups, at most m - 1. The mask, of the same shape, is symmetric and True
+``percentile`` and the number ``k`` of nearest groups. The mask, of the same shape, is symmetric and True
 where a pair is kept; its diagonal does not count. ``@register("name")`` adds one.
 """
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from toporo.groups import plain_name
 from toporo.text import printable, short_name
 from toporo.topology.graph import GroupGraph
-from toporo.topology.states import STATES, state_codes
+from toporo.topology.states import STATES
 from toporo.types import Array, Name
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ SHARES = {1.0: "in all resamples", 0.5: "in half of them", 0.0: "in none"}
 NAME_COLUMNS = 24
 #: Connected groups whose distances are all drawn as well as possible; more are only kept apart.
 EXACT = 200
-#: Width of a drawing of several components, for a height of 1.
-BREADTH = 1.5
+#: Fewest groups that are taken for states if all are called like states.
+FEWEST_STATES = 3
 
 
 def mark_group(artist: Artist, name: object) -> None:
@@ -45,16 +44,14 @@ def draw_graph(
     train: Iterable[Name] | None = None,
     test: Iterable[Name] | None = None,
     sizes: Mapping[Any, float] | None = None,
-    labels: bool = True,
 ) -> Axes:
-    """Draw a graph with training groups as circles and test groups as squares, in two colors.
+    """Draw a graph with training groups as circles and test groups as squares, in two colors, and the names that fit.
 
     Parameters
     ----------
     graph, ax : the graph, and the axes; new ones if not given.
     train, test : groups by color.
     sizes : by group, e.g. a centrality; the area of a node grows with it.
-    labels : whether names are written where there is room, those of the largest groups first.
     """
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
@@ -63,20 +60,15 @@ def draw_graph(
         _, ax = plt.subplots(figsize=(6, 5), layout="constrained")
     inside = graph.require(train or (), what="training group(s)")
     outside = graph.require(test or (), what="test group(s)")
-    sizes = {plain_name(name): float(value) for name, value in (sizes or {}).items()}
-    graph.require(sizes, what="sized group(s)")
-    colors = dict.fromkeys(inside, TRAIN_COLOR) | dict.fromkeys(outside, TEST_COLOR)
-    draw_nodes(graph, ax, layout(graph), colors, squares=outside, sizes=sizes, labels=labels)
-    kinds = {
-        TRAIN_COLOR: ("training groups", "o"),
-        TEST_COLOR: ("test groups", "s"),
-        OTHER_COLOR: ("other groups", "o"),
-    }
-    shown = {colors.get(name, OTHER_COLOR) for name in graph.names}
+    graph.require(sizes or (), what="sized group(s)")
+    kinds = {"training groups": (inside, TRAIN_COLOR, "o"), "test groups": (outside, TEST_COLOR, "s")}
+    colors = {name: color for names, color, _ in kinds.values() for name in names}
+    kinds["other groups"] = ([name for name in graph.names if colors and name not in colors], OTHER_COLOR, "o")
+    draw_nodes(graph, ax, layout(graph), colors, squares=outside, sizes=sizes)
     handles = [
         Line2D([], [], ls="", marker=marker, ms=7, mec="white", color=color, label=title)
-        for color, (title, marker) in kinds.items()
-        if colors and color in shown
+        for title, (names, color, marker) in kinds.items()
+        if names
     ]
     handles += edge_handles(graph)
     if handles:  # below the axes, where no node is
@@ -94,7 +86,6 @@ def draw_nodes(
     *,
     squares: Collection[object] = (),
     sizes: Mapping[Any, float] | None = None,
-    ringed: Collection[object] = (),
     labels: bool = True,
     scale: float = 1.0,
 ) -> None:
@@ -107,7 +98,6 @@ def draw_nodes(
     colors : by group; those without one are grey.
     squares : groups drawn as squares.
     sizes : by group; the area of a node grows with it. All are the same unless given.
-    ringed : groups with a dashed ring.
     labels : whether names are written.
     scale : multiplies the area of all nodes.
     """
@@ -139,11 +129,8 @@ def draw_nodes(
         (node,) = ax.plot(*at[name], marker, ms=widths[name], mfc=fill, mec=rim, mew=width, zorder=2, clip_on=False)
         mark_group(node, name)
         node.set_in_layout(False)
-        if name in ringed:
-            ax.scatter(*at[name], (widths[name] + 7.0) ** 2, "none", edgecolor=FIRM_COLOR, ls="--", lw=1.0, zorder=5)
     if labels:
-        reach = {name: width / 2 for name, width in widths.items()}
-        NodeNames(ax, at, reach, {name: short_name(name, NAME_COLUMNS) for name in order}, pairs)
+        NodeNames(ax, ((short_name(name, NAME_COLUMNS), at[name], widths[name] / 2) for name in order))
     ax.margins(0.16 if labels else 0.1, 0.1)
     ax.set_axis_off()
 
@@ -166,69 +153,55 @@ def edge_handles(graph: GroupGraph) -> list[Line2D]:
 
 
 def known_places(graph: GroupGraph) -> dict[Name, Point]:
-    """Return the graph's own positions, or those of the states that all or most groups are named after.
+    """Return the graph's own positions, which some groups may lack, or those of states if all groups are states.
 
-    Empty if neither is known; a few groups may be without a place.
+    States are known by postal code or name. Empty if no place is known.
     """
-    return dict(graph.positions or {}) or {name: STATES[code][1:] for name, code in state_codes(graph.names).items()}
+    states = {word: (x, y) for code, (name, x, y) in STATES.items() for word in (code, name)}
+    if graph.positions or len(graph) < FEWEST_STATES or not states.keys() >= set(graph.names):
+        return dict(graph.positions or {})
+    return {name: states[str(name)] for name in graph.names}
 
 
 def layout(graph: GroupGraph) -> dict[Name, Point]:
     """Return a place for each group, the same at every call.
 
-    Groups with a place (:func:`known_places`) stand there, north up; the few without one at the mean of their
-    neighbours, or below. Without places, near groups stand near each other, and components side by side.
+    Groups with a place (:func:`known_places`) stand there, north up; the others at the mean of their neighbours that
+    have one, or below. Without places, near groups stand near each other, and components apart.
     """
     known = known_places(graph)
-    at = _completed(graph, known) if known else _packed(graph)
+    at = _completed(graph, known) if known else _spread(graph)
     return {name: (float(at[name][0]), float(at[name][1])) for name in graph.names}
 
 
 def _completed(graph: GroupGraph, known: Mapping[Name, Point]) -> dict[Name, Array]:
-    """Place the groups without a known place, those with most placed neighbours first."""
+    """Place the groups without a known place."""
     at = {name: np.array(point) for name, point in known.items()}
-    (left, bottom), span = np.min(list(at.values()), axis=0), float(np.ptp(list(at.values()), axis=0).max()) or 1e-9
-    missing = [name for name in graph.names if name not in at]
-    for number in range(len(missing)):
-        placed = {name: [at[other] for other in graph.neighbors(name) if other in at] for name in missing}
-        name = max(missing, key=lambda name: len(placed[name]))
-        missing.remove(name)
-        if placed[name]:  # a little aside: the mean of one neighbour is that neighbour
-            aside = np.array([math.cos(2.4 * number), math.sin(2.4 * number)])
-            at[name] = np.mean(placed[name], axis=0) + 0.05 * span * aside
-        else:
-            at[name] = np.array([left + 0.08 * span * number, bottom - 0.12 * span])
+    corner, span = np.min(list(at.values()), axis=0), float(np.ptp(list(at.values()), axis=0).max()) or 1e-9
+    for number, name in enumerate(name for name in graph.names if name not in known):
+        beside = [at[other] for other in graph.neighbors(name) if other in at] or [corner - [0.0, 0.15 * span]]
+        aside = np.array([math.cos(2.4 * number), math.sin(2.4 * number)])  # one neighbour's place is taken
+        at[name] = np.mean(beside, axis=0) + 0.05 * span * aside
     return at
 
 
-def _packed(graph: GroupGraph) -> dict[Name, Array]:
-    """Lay out each component by itself, and pack them in rows; one unit is about the distance of two groups."""
-    components = [_component(graph.subgraph(names)) for names in graph.components()]
-    sized = [(places, np.max(list(places.values()), axis=0) + 0.5) for places in components]
-    sized.sort(key=lambda component: -component[1][1])
-    breadth = max(*(size[0] for _, size in sized), math.sqrt(BREADTH * sum(size.prod() for _, size in sized)))
-    at: dict[Name, Array] = {}
-    x = y = row = 0.0
-    for places, (width, height) in sized:
-        if x > 0 and x + width > breadth + 1e-9:
-            x, y, row = 0.0, y - row, 0.0
-        row = max(row, height)
-        at |= {name: place + np.array([x, y - (row + height) / 2]) for name, place in places.items()}
-        x += width
-    return at
-
-
-def _component(graph: GroupGraph) -> dict[Name, Array]:
-    """Lay out a connected graph, wider than tall, nearest groups about 1 apart, the lower left corner at (0.5, 0.5)."""
+def _spread(graph: GroupGraph) -> dict[Name, Array]:
+    """Lay out a graph without places, wider than tall, nearest groups about 1 apart."""
     import networkx as nx
 
     drawn = graph.to_networkx()
-    at = nx.kamada_kawai_layout(drawn, weight=None) if len(graph) <= EXACT else nx.spring_layout(drawn, seed=0)
+    if len(graph) <= EXACT:
+        hops = dict(nx.all_pairs_shortest_path_length(drawn))
+        apart = 1.0 + 0.6 * max(max(row.values()) for row in hops.values())  # between groups that no path joins
+        distances = {a: {b: hops[a].get(b, apart) for b in drawn} for a in drawn}
+        at = nx.kamada_kawai_layout(drawn, dist=distances)
+    else:
+        at = nx.spring_layout(drawn, seed=0)
     points: Array = np.array(list(at.values()), dtype=np.float64)
     points = points - points.mean(axis=0)
     if len(points) > 1:
         points = points @ np.linalg.svd(points, full_matrices=False)[2].T
-        apart = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
-        np.fill_diagonal(apart, np.inf)
-        points = points / (float(apart.min(axis=1).mean()) or 1.0)
-    return dict(zip(at, points - points.min(axis=0) + 0.5, strict=True))
+        gaps = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+        np.fill_diagonal(gaps, np.inf)
+        points = points / (float(gaps.min(axis=1).mean()) or 1.0)
+    return dict(zip(at, points, strict=True))

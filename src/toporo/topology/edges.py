@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from numbers import Real
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from toporo.checks import as_number
 from toporo.errors import GraphError
-from toporo.groups import Groups, is_missing, plain_name
+from toporo.groups import Groups, plain_name
 from toporo.types import Name
 
 Edge: TypeAlias = tuple[Name, Name]
@@ -22,17 +21,16 @@ def parse_edges(edges: Iterable[Any] | Mapping[Any, Any]) -> tuple[list[Name], l
     """Return the groups and the triples ``(a, b, length)`` of edges; see :meth:`toporo.GroupGraph.from_edges`."""
     names: list[Name] = []
     triples: list[Triple] = []
-    for number, edge in enumerate(_mapping_edges(edges) if isinstance(edges, Mapping) else edges):
-        cells = list(edge) if isinstance(edge, Sequence | np.ndarray) and not isinstance(edge, str) else []
-        alone = all(map(is_missing, cells[1:]))
-        if not 1 <= len(cells) <= 3 or (not alone and is_missing(cells[1])):
+    for number, edge in enumerate(_neighbor_edges(edges) if isinstance(edges, Mapping) else edges):
+        cells = tuple(edge) if isinstance(edge, tuple | list | np.ndarray) else ()
+        if not 1 <= len(cells) <= 3:
             raise GraphError(
                 f"edge {number} is {edge!r}: expected a pair (a, b) or a triple (a, b, length), or (a,) for a "
                 "group that touches nobody."
             )
-        names += cells[:1] if alone else cells[:2]
-        if not alone:
-            triples.append((cells[0], cells[1], _length(cells, number)))
+        names += cells[:2]
+        if len(cells) > 1:
+            triples.append((cells[0], cells[1], cells[2] if len(cells) == 3 else 1.0))
     return names, triples
 
 
@@ -73,8 +71,8 @@ def ordered_edges(edges: Mapping[Edge, float] | Iterable[Triple], groups: Groups
             raise GraphError(f"{a!r} has an edge to itself; a group graph has no loops. Remove that edge.")
         if not (length > 0 and math.isfinite(length)):
             raise GraphError(
-                f"edge {a!r}–{b!r} has length {length:g}: a length is positive and finite. Leave the edge out to say "
-                "that the two groups do not touch."
+                f"edge {a!r}–{b!r} has length {given!r:.50}: a length is a positive and finite number. Leave the edge "
+                "out to say that the two groups do not touch."
             )
         i, j = sorted((code_of[a], code_of[b]))
         if found.setdefault((i, j), length) != length:
@@ -85,26 +83,13 @@ def ordered_edges(edges: Mapping[Edge, float] | Iterable[Triple], groups: Groups
     return {(groups.names[i], groups.names[j]): found[i, j] for i, j in sorted(found)}
 
 
-def _mapping_edges(mapping: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield edges from lengths by pair, or neighbours by group."""
-    for key, value in mapping.items():
-        if isinstance(value, Real) and isinstance(key, tuple) and len(key) == 2:
-            yield (*key, value)
-        elif isinstance(value, str) or not isinstance(value, Iterable):
+def _neighbor_edges(neighbors: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield edges from neighbours by group."""
+    for name, others in neighbors.items():
+        if isinstance(others, str) or not isinstance(others, Iterable):
             raise GraphError(
-                f"the neighbours of {key!r} are {value!r}: expected a list of names, or {{neighbour: length}}."
+                f"the neighbours of {name!r} are {others!r}: expected a list of names, or {{neighbour: length}}."
             )
-        else:
-            yield (key,)
-            others = value.items() if isinstance(value, Mapping) else ((other,) for other in value)
-            yield from ((key, *other) for other in others)
-
-
-def _length(cells: Sequence[Any], number: int) -> float:
-    """Return the length of an edge given as a pair or a triple."""
-    try:
-        return float(cells[2]) if len(cells) == 3 else 1.0
-    except (TypeError, ValueError, OverflowError):
-        raise GraphError(
-            f"edge {number}, {cells[0]!r}–{cells[1]!r}: the length {cells[2]!r:.50} is not a number."
-        ) from None
+        yield (name,)
+        for other in others:
+            yield (name, other, others[other]) if isinstance(others, Mapping) else (name, other)

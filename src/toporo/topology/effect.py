@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from toporo.groups import Groups
-from toporo.text import many
 from toporo.types import Array, Name
 
 #: Rows in effect that a column needs.
@@ -109,12 +108,3 @@ def heaviest(weights: Mapping[Any, float], rows: Mapping[Any, float]) -> list[Na
     """
     costs = {name: weight**2 / rows[name] for name, weight in weights.items() if weight > 0}
     return sorted(costs, key=lambda name: (-costs[name], str(name)))[:3]
-
-
-def weights_in_words(names: Iterable[Any], weights: Mapping[Any, float], sizes: Mapping[Any, int]) -> str:
-    """List ``names`` with their weights and numbers of rows."""
-    shown = {name: 100 * weights[name] for name in names}
-    return ", ".join(
-        f"{name!r} ({share:.{0 if share >= 1 else 2}f} % in {many(sizes[name], 'row')})"
-        for name, share in shown.items()
-    )

@@ -81,7 +81,9 @@ class Engine:
 
     def _first(self, x: Any) -> Any:
         """Compute T_1 = S x."""
-        return self._matrix @ x
+        out = self._zeros(*x.shape)
+        out[:] = self._matrix @ x
+        return out
 
     def _replace(self, older: Any, newer: Any) -> None:
         """Replace T_{j-2} by T_j = 2 S T_{j-1} - T_{j-2}."""

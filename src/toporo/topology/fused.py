@@ -45,9 +45,10 @@ _COMPILE = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastma
 _I32, _I64, _VECTOR = ir.IntType(32), ir.IntType(64), ir.VectorType(ir.DoubleType(), LINE)
 
 
-def _data(context: Any, builder: Any, signature: Any, arguments: Any, array: int, row: int, width: int) -> Any:
-    """Emit a pointer to a row of an array that has ``width`` columns, given their positions among the arguments."""
-    index = builder.zext(arguments[row], _I64) if arguments[row].type.width < 64 else arguments[row]
+def _row(context: Any, builder: Any, signature: Any, arguments: Any, array: int, width: int) -> Any:
+    """Emit a pointer to a row of an array with ``width`` columns; its number is the argument behind the array."""
+    index = arguments[array + 1]
+    index = builder.zext(index, _I64) if index.type.width < 64 else index
     data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
     return builder.gep(data, [builder.mul(index, ir.Constant(_I64, width))])
 
@@ -68,22 +69,16 @@ def _multiply_add(_typing: Any, out: Any, i: Any, factor: Any, x: Any, j: Any, y
     """Compute out[i] = factor x[j] + y[k] for rows of ``width`` numbers, in vectors of eight."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        targets, left, right = (
-            _data(context, builder, signature, arguments, array, row, width.literal_value)
-            for array, row in ((0, 1), (3, 4), (5, 6))
-        )
+        rows = [_row(context, builder, signature, arguments, array, width.literal_value) for array in (0, 3, 5)]
         undefined = ir.Constant(_VECTOR, ir.Undefined)
         first = builder.insert_element(undefined, arguments[2], ir.Constant(_I32, 0))
         spread = builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, LINE), [0] * LINE))
-        fma = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fmuladd.v{LINE}f64"
-        )
+        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+        fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{LINE}f64")
         for column in range(0, width.literal_value, LINE):
-            target, a, b = (
-                builder.bitcast(builder.gep(row, [ir.Constant(_I64, column)]), _VECTOR.as_pointer())
-                for row in (targets, left, right)
-            )
-            loaded = builder.load(a, align=LINE), builder.load(b, align=LINE)
+            at = [builder.gep(row, [ir.Constant(_I64, column)]) for row in rows]
+            target, left, right = (builder.bitcast(pointer, _VECTOR.as_pointer()) for pointer in at)
+            loaded = builder.load(left, align=LINE), builder.load(right, align=LINE)
             builder.store(builder.call(fma, [spread, *loaded]), target, align=LINE)
         return context.get_dummy_value()
 
@@ -96,10 +91,9 @@ def _prefetch(_typing: Any, x: Any, row: Any, width: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
-        fetch = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32]), "llvm.prefetch.p0"
-        )
-        start = _data(context, builder, signature, arguments, 0, 1, width.literal_value)
+        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        start = _row(context, builder, signature, arguments, 0, width.literal_value)
         for column in range(0, width.literal_value, LINE):
             address = builder.bitcast(builder.gep(start, [ir.Constant(_I64, column)]), byte)
             builder.call(fetch, [address, *(ir.Constant(_I32, flag) for flag in (0, 3, 1))])
@@ -141,22 +135,24 @@ def _step(width: int) -> Callable[..., None]:
 
 
 @njit(**_COMPILE)
+def _load(tile: Any, block: Any, scale: Any, first: Any, stop: Any) -> None:
+    """Set tile[x, i] = block[first + i, x] scale[first + i] up to the point ``stop``, and what is left to zero."""
+    tile[:, stop - first :] = 0.0
+    for i in range(first, stop):
+        for x in range(tile.shape[0]):
+            tile[x, i - first] = block[i, x] * scale[i]
+
+
+@njit(**_COMPILE)
 def _city_block(start: Any, stop: Any, a: Any, b: Any, same: Any, scale: Any, out: Any) -> None:
     """Add ``sum_i |a_ix - b_iy| scale_i`` over points start … stop to out[x, y]; only y > x where both are the same."""
-    left = np.zeros((out.shape[0], TILE))
-    right = left if same else np.zeros((out.shape[1], TILE))
+    left = np.empty((out.shape[0], TILE))
+    right = left if same else np.empty((out.shape[1], TILE))
     for first in range(start, stop, TILE):
-        size = min(TILE, stop - first)
-        if size < TILE:
-            left[:] = 0.0
-            right[:] = 0.0
-        for i in range(size):
-            for x in range(out.shape[0]):
-                left[x, i] = a[first + i, x] * scale[first + i]
+        last = min(first + TILE, stop)
+        _load(left, a, scale, first, last)
         if not same:
-            for i in range(size):
-                for y in range(out.shape[1]):
-                    right[y, i] = b[first + i, y] * scale[first + i]
+            _load(right, b, scale, first, last)
         for x in range(out.shape[0]):
             for y in range(x + 1 if same else 0, out.shape[1]):
                 total = 0.0
@@ -173,7 +169,7 @@ class FusedEngine(Engine):
     def __init__(self, operator: DiffusionOperator) -> None:
         super().__init__(operator)
         matrix: sparse.csr_array = operator.symmetric
-        self._matrix = matrix.indptr.astype(np.uint32), matrix.indices.astype(np.uint32), matrix.data
+        self._rows = matrix.indptr.astype(np.uint32), matrix.indices.astype(np.uint32), matrix.data
         self._fetches = _fetch_order(matrix)
         threads = max(1, min(usable_threads(), len(operator) // ROWS_PER_THREAD))
         self._shares = _ranges(len(operator), -(-len(operator) // threads))
@@ -199,12 +195,6 @@ class FusedEngine(Engine):
         skip = -memory.ctypes.data % 64 // 8
         return memory[skip : skip + size].reshape(padded)
 
-    def _first(self, x: Array) -> Array:
-        out = self._zeros(*x.shape)
-        self._step(x, out, np.zeros((0, *x.shape)), [np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)])
-        out *= 0.5  # a step takes 2 S x
-        return out
-
     def _advance(self, schedule: Schedule, fields: Array) -> Advance:
         def advance(j: int, older: Array, newer: Array) -> None:
             due = slice(schedule.starts[j], schedule.starts[j + 1])
@@ -214,7 +204,7 @@ class FusedEngine(Engine):
 
     def _step(self, x: Array, out: Array, fields: Array, terms: Sequence[Any]) -> None:
         """Replace ``out`` by 2 S x - out, and add both to the fields, each thread in its share of the rows."""
-        step, rest = _step(x.shape[1]), (*self._matrix, x, out, fields, *terms, *self._fetches)
+        step, rest = _step(x.shape[1]), (*self._rows, x, out, fields, *terms, *self._fetches)
         for _ in self._map(lambda rows: step(*rows, *rest), self._shares):
             pass
 

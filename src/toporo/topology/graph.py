@@ -1,7 +1,7 @@
 """Group graph: an undirected graph whose nodes are group names.
 
-An edge has a *length*, a distance between two groups, which is 1 unless given. Hops count edges and ignore lengths;
-weighted measures use them.
+An edge has a *length*, a distance between two groups, which is 1 unless given. Hops and centralities count edges and
+ignore lengths.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class GroupGraph:
     Attributes
     ----------
     groups : the groups and their codes.
-    origin, positions : as given; ``positions`` is None where no group has one.
+    names : the groups, in canonical order.
+    edges : length by edge, each edge once, in the order of the groups.
+    origin, positions, bootstrap_edges : as given; ``positions`` is None where no group has one.
 
     >>> graph = GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
     >>> graph.hops(["NY"])["IN"]
@@ -98,13 +100,14 @@ class GroupGraph:
         bootstrap_edges: Iterable[Mapping[Edge, float]] = (),
     ) -> None:
         self.groups = Groups(names)
+        self.names = self.groups.names
         self.origin = origin or Origin()
         self.positions = {plain_name(name): _position(name, at) for name, at in (positions or {}).items()} or None
         self.require(self.positions or (), what="group(s) with a position but")
-        self._edges = ordered_edges(edges, self.groups)
-        self._bootstrap_edges = tuple(ordered_edges(draw, self.groups) for draw in bootstrap_edges)
+        self.edges = ordered_edges(edges, self.groups)
+        self.bootstrap_edges = tuple(ordered_edges(draw, self.groups) for draw in bootstrap_edges)
         self._neighbors: dict[Name, dict[Name, float]] = {name: {} for name in self.groups}
-        for (a, b), length in self._edges.items():
+        for (a, b), length in self.edges.items():
             self._neighbors[a][b] = self._neighbors[b][a] = length
 
     # ------------------------------------------------------------------ conversions
@@ -115,8 +118,8 @@ class GroupGraph:
 
         Parameters
         ----------
-        edges : pairs, triples, and ``(a,)`` or ``(a, None)`` for a group without an edge; or a mapping, by pair to its
-            length, ``{(a, b): length}``, or by group to its neighbours, ``{a: [b, c]}`` or ``{a: {b: length}}``.
+        edges : pairs, triples, and ``(a,)`` for a group without an edge; or a mapping by group to its neighbours,
+            ``{a: [b, c]}`` or ``{a: {b: length}}``.
         nodes : further groups, which need not have an edge.
 
         >>> GroupGraph.from_edges([("NY", "PA"), ("HI",)]).names
@@ -157,7 +160,7 @@ class GroupGraph:
 
         graph = nx.Graph()
         graph.add_nodes_from(self.names)
-        graph.add_weighted_edges_from((a, b, length) for (a, b), length in self._edges.items())
+        graph.add_weighted_edges_from((a, b, length) for (a, b), length in self.edges.items())
         nx.set_edge_attributes(graph, self.stability or {}, "stability")
         return graph
 
@@ -167,14 +170,14 @@ class GroupGraph:
             "schema": SCHEMA,
             "origin": asdict(self.origin),
             "groups": [name_to_json(name) for name in self.names],
-            "edges": [[name_to_json(a), name_to_json(b), length] for (a, b), length in self._edges.items()],
+            "edges": [[name_to_json(a), name_to_json(b), length] for (a, b), length in self.edges.items()],
         }
         if self.positions:
             content["positions"] = [[name_to_json(name), list(at)] for name, at in self.positions.items()]
-        if self._bootstrap_edges:
+        if self.bootstrap_edges:
             content["bootstrap_edges"] = [  # the length of a pair in each resample, null in those without it
-                [name_to_json(a), name_to_json(b), [draw.get((a, b)) for draw in self._bootstrap_edges]]
-                for a, b in dict.fromkeys(pair for draw in self._bootstrap_edges for pair in draw)
+                [name_to_json(a), name_to_json(b), [draw.get((a, b)) for draw in self.bootstrap_edges]]
+                for a, b in dict.fromkeys(pair for draw in self.bootstrap_edges for pair in draw)
             ]
         text = json.dumps(content, indent=1, ensure_ascii=False)
         if path is not None:
@@ -184,20 +187,14 @@ class GroupGraph:
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> GroupGraph:
         """Read a graph from ``source``: a file written by :meth:`to_json`, or its text."""
-        text: str | bytes = str(source)
-        where = "the JSON text"
-        if not str(source).lstrip().startswith("{"):
-            where = str(source)
-            try:
-                text = Path(where).read_bytes()
-            except FileNotFoundError:
-                raise GraphError(f"no such graph file: {where}.") from None
-            except (OSError, ValueError) as error:  # a folder, a name that is too long or holds a NUL
-                raise GraphError(f"cannot read the graph file {where!r:.200}: {error!s:.200}.") from None
+        is_text = str(source).lstrip().startswith("{")
+        where = "the JSON text" if is_text else str(source)
         try:
-            content = parse_json(text, where)
+            content = parse_json(str(source) if is_text else Path(where).read_bytes(), where)
         except DataError as error:
             raise GraphError(str(error)) from None
+        except (OSError, ValueError) as error:  # no such file, a folder, a name that is too long or holds a NUL
+            raise GraphError(f"cannot read the graph file {where!r:.200}: {error!s:.200}.") from None
         return cls.from_dict(content, where)
 
     @classmethod
@@ -227,25 +224,10 @@ class GroupGraph:
     # ------------------------------------------------------------------ properties
 
     @property
-    def names(self) -> tuple[Name, ...]:
-        """The groups, in canonical order."""
-        return self.groups.names
-
-    @property
-    def edges(self) -> dict[Edge, float]:
-        """Length by edge, each edge once, in the order of the groups."""
-        return dict(self._edges)
-
-    @property
-    def bootstrap_edges(self) -> tuple[dict[Edge, float], ...]:
-        """Length by edge in each bootstrap resample of a learned graph's points; empty where there are none."""
-        return tuple(dict(draw) for draw in self._bootstrap_edges)
-
-    @property
     def stability(self) -> dict[Edge, float] | None:
         """The fraction of bootstrap resamples that keep each edge of a learned graph; None without resamples."""
-        draws = self._bootstrap_edges
-        return {edge: sum(edge in draw for draw in draws) / len(draws) for edge in self._edges} if draws else None
+        draws = self.bootstrap_edges
+        return {edge: sum(edge in draw for draw in draws) / len(draws) for edge in self.edges} if draws else None
 
     @property
     def isolates(self) -> tuple[Name, ...]:
@@ -260,14 +242,14 @@ class GroupGraph:
 
     def __eq__(self, other: object) -> bool:
         """Compare groups, edges and lengths; origin, positions and resamples do not matter."""
-        return isinstance(other, GroupGraph) and self.groups == other.groups and self._edges == other._edges
+        return isinstance(other, GroupGraph) and self.groups == other.groups and self.edges == other.edges
 
     def __hash__(self) -> int:
-        return hash((self.groups, frozenset(self._edges.items())))
+        return hash((self.groups, frozenset(self.edges.items())))
 
     def __repr__(self) -> str:
-        weighted = "weighted, " if any(length != 1.0 for length in self._edges.values()) else ""
-        return f"GroupGraph({len(self)} groups, {len(self._edges)} edges, {weighted}{self.origin.kind})"
+        weighted = "weighted, " if any(length != 1.0 for length in self.edges.values()) else ""
+        return f"GroupGraph({len(self)} groups, {len(self.edges)} edges, {weighted}{self.origin.kind})"
 
     # ------------------------------------------------------------------ queries
 
@@ -279,17 +261,12 @@ class GroupGraph:
         names : of groups.
         what, remedy : the words for them in the error, and what it advises.
         """
-        if isinstance(names, str) and len(names) > 1 and names in self.groups:
-            raise GroupMismatchError(f"{what} must be a list of names; found the text {names!r}. Write [{names!r}].")
         wanted = list(dict.fromkeys(plain_name(name) for name in names))
         unknown = [name for name in wanted if name not in self.groups]
         if unknown:
             of_text = {str(name): name for name in self.names}
-            other_type = next((name for name in unknown if str(name) in of_text), None)
             near = closest(str(unknown[0]), list(of_text))
-            hint = f" Is {unknown[0]!r} meant to be {near!r}?" if near else ""
-            if other_type is not None:
-                hint = f" Mind the types: it has {of_text[str(other_type)]!r}, which is not {other_type!r}."
+            hint = f" Is {unknown[0]!r} meant to be {of_text[near]!r}?" if near else ""
             raise GroupMismatchError(
                 f"{what} not in the graph: {listed(unknown)}. The graph has {len(self)} groups: {listed(self.names)}."
                 f"{hint} {remedy}"
@@ -324,7 +301,7 @@ class GroupGraph:
         kept = set(self.require(names))
         edges, *draws = (
             {pair: length for pair, length in lengths.items() if kept.issuperset(pair)}
-            for lengths in (self._edges, *self._bootstrap_edges)
+            for lengths in (self.edges, *self.bootstrap_edges)
         )
         positions = {name: at for name, at in (self.positions or {}).items() if name in kept}
         return GroupGraph(kept, edges, origin=self.origin, positions=positions, bootstrap_edges=draws)
@@ -350,7 +327,7 @@ class GroupGraph:
         """Draw the graph with matplotlib, on ``ax`` if given, and return the axes.
 
         ``settings`` are those of :func:`toporo.topology.draw.draw_graph`: ``train`` and ``test`` groups in two colors,
-        node area by ``sizes`` (e.g. a centrality), ``labels``.
+        node area by ``sizes`` (e.g. a centrality).
         """
         from toporo.topology.draw import draw_graph  # which needs this module
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from toporo.checks import as_number, whole
-from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
+from toporo.checks import whole
+from toporo.errors import SettingError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.progress import tracked
 from toporo.topology.cuts import CUTS, Mask
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
 from toporo.topology.edges import Edge
 from toporo.topology.graph import GroupGraph, Origin
-from toporo.topology.kernel import check_features
-from toporo.types import Array
+from toporo.types import Array, Name
 
 #: Resamples by default, and the number of points up to which they are taken unasked.
 DEFAULT_RESAMPLES, FEW_POINTS = 20, 10_000
@@ -35,11 +33,9 @@ def learn_topology(
     features: Any,
     groups: Any,
     *,
-    test_features: Any = None,
-    test_groups: Any = None,
+    test_groups: Iterable[Name] = (),
     cut: str = "mst-knn",
     percentile: float = 80.0,
-    nearest_groups: int | None = None,
     resamples: int | None = None,
     seed: int = 0,
     **emd: Any,
@@ -48,10 +44,10 @@ def learn_topology(
 
     Parameters
     ----------
-    features, groups : of the training rows; penultimate activations of an ERM model (as in the paper) or raw inputs.
-    test_features, test_groups : unlabelled rows of test groups. The graph then spans them too, and it and every
-        prior made from it record that test inputs were seen.
-    cut, percentile, nearest_groups : see :func:`cut_graph`.
+    features, groups : of the rows; penultimate activations of an ERM model (as in the paper) or raw inputs.
+    test_groups : names of the groups that are never trained on, if there are unlabelled rows of them. The graph and
+        every prior made from it record that test inputs were seen.
+    cut, percentile : see :func:`cut_graph`.
     resamples : how often to draw the points of every group anew, with replacement, to see which edges stay; the data
         graph is built once. Each costs about as much as the distances themselves: 20 up to 10 000 points and none
         beyond, unless given.
@@ -78,65 +74,34 @@ def learn_topology(
     >>> graph.prior(["high", "low", "middle"]).saw  # test groups took no part
     ()
     """
-    return learn(
-        features, groups, test_features=test_features, test_groups=test_groups, cut=cut, percentile=percentile,
-        nearest_groups=nearest_groups, resamples=resamples, seed=seed, **emd,
-    ).graph  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A learned topology and the distances that it was cut from."""
-
-    graph: GroupGraph
-    distances: GroupDistances
-
-
-def learn(
-    features: Any,
-    groups: Any,
-    *,
-    test_features: Any = None,
-    test_groups: Any = None,
-    cut: str = "mst-knn",
-    percentile: float = 80.0,
-    nearest_groups: int | None = None,
-    resamples: int | None = None,
-    seed: int = 0,
-    **emd: Any,
-) -> Learned:
-    """Learn a topology like :func:`learn_topology`, and return the distances too."""
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
-    seen_test = test_features is not None or test_groups is not None
-    if seen_test:
-        if test_features is None or test_groups is None:
-            raise DataError("test_features and test_groups go together: give both or neither.")
-        features, ids = _append_test(features, ids, test_features, test_groups)
-    keep = partial(_kept, cut=cut, percentile=percentile, nearest_groups=nearest_groups)
+    test = ids.groups.encode(test_groups)
+    keep = partial(_kept, cut=cut, percentile=percentile)
     keep(np.zeros((len(ids.groups),) * 2))  # a wrong setting is an error before the work
-    count = _check_count((DEFAULT_RESAMPLES if len(ids) <= FEW_POINTS else 0) if resamples is None else resamples)
+    if resamples is None:
+        resamples = DEFAULT_RESAMPLES if len(ids) <= FEW_POINTS else 0
+    if whole(resamples, "resamples", 0) == 1:
+        raise SettingError("resamples is 1, which says nothing about spread: expected 0 for none, or at least 2.")
     prepared = GroupDiffusion.prepare(features, ids, **emd)
     distances = prepared.distances()
-    graph = cut_graph(distances, cut, percentile=percentile, nearest_groups=nearest_groups)
+    graph = cut_graph(distances, cut, percentile=percentile)
     details = dict(graph.origin.details)
     bootstrap_edges: list[dict[Edge, float]] = []
-    if count:
-        _warn_of_single_points(ids)
-        draws = resample(prepared, count, seed=seed, tol=max(prepared.settings.tol, RESAMPLE_TOL))
+    if resamples:
+        draws = resample(prepared, int(resamples), seed=seed, tol=max(prepared.settings.tol, RESAMPLE_TOL))
         masks = [keep(draw.matrix) for draw in draws]
         # Digits beyond the accuracy of these lengths would only fill the graph's file.
         bootstrap_edges = [_lengths(draw, mask, digits=4) for draw, mask in zip(draws, masks, strict=True)]
         ratio = contrast(distances, draws)
         stays = float(np.mean(masks, axis=0)[np.triu(keep(distances.matrix), 1)].mean())
-        details |= {"resamples": count, "contrast": ratio, "mean_stability": stays}
+        details |= {"resamples": int(resamples), "contrast": ratio, "mean_stability": stays}
         if ratio is not None and ratio < INFORMATIVE and stays < STEADY:
             warn(
                 f"the learned topology is not informative: distances between groups differ by {ratio:.1f} times "
                 f"what resampling the points does to them, and its edges stay in only {stays:.0%} of the resamples. "
                 "The groups may be alike in these features, or have too few points."
             )
-    origin = Origin("learned", seen_test, details)
-    return Learned(graph.replace(origin=origin, bootstrap_edges=bootstrap_edges), distances)
+    return graph.replace(origin=Origin("learned", len(test) > 0, details), bootstrap_edges=bootstrap_edges)
 
 
 def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float = 1e-3) -> list[GroupDistances]:
@@ -169,14 +134,13 @@ def contrast(distances: GroupDistances, draws: Sequence[GroupDistances]) -> floa
     return float(np.std(distances.matrix[pairs], ddof=1)) / noise if len(pairs[0]) > 1 and noise > 0 else None
 
 
-def cut_graph(
-    distances: GroupDistances, cut: str = "mst-knn", *, percentile: float = 80.0, nearest_groups: int | None = None
-) -> GroupGraph:
+def cut_graph(distances: GroupDistances, cut: str = "mst-knn", *, percentile: float = 80.0) -> GroupGraph:
     """Make a graph whose edges are the short distances.
 
     - ``"percentile"``: pairs closer than this percentile of the whole distance matrix, its zero diagonal included (the
       published code's rule; it uses 80 for DG-15 and 40 for DG-60). Closer means strictly: the pair at it is left out.
-    - ``"knn"``: pairs of which one is among the other's ``nearest_groups`` nearest.
+    - ``"knn"``: pairs of which one is among the other's nearest; these are the natural logarithm of the number of
+      groups, rounded.
     - ``"mst-knn"``: the same, united with the minimum spanning tree, so that the graph is connected.
     - ``"mst-knn-ties"``: the same, united with every pair that is as short up to a tenth
       (:func:`~toporo.topology.cuts.mst_knn_ties_cut`). For few groups: three are a chain only if one distance is
@@ -187,12 +151,11 @@ def cut_graph(
     distances : between all pairs of groups.
     cut : one of the names above.
     percentile : of ``"percentile"``.
-    nearest_groups : of the others; the natural logarithm of the number of groups, rounded, unless given.
     """
-    keep = _kept(distances.matrix, cut, percentile, nearest_groups)
+    keep = _kept(distances.matrix, cut, percentile)
     used = {"percentile": float(percentile)}
     if cut != "percentile":
-        used = {"nearest_groups": _nearest_groups(nearest_groups, len(distances.groups))}
+        used = {"nearest_groups": _nearest_groups(len(distances.groups))}
     origin = Origin("learned", details={**distances.settings, "error": distances.error, "cut": cut, **used})
     graph = GroupGraph(distances.names, _lengths(distances, keep), origin=origin)
     if len(parts := graph.components()) > 1:
@@ -203,16 +166,16 @@ def cut_graph(
     return graph
 
 
-def _kept(matrix: Array, cut: str, percentile: float, nearest_groups: int | None) -> Mask:
+def _kept(matrix: Array, cut: str, percentile: float) -> Mask:
     """Return which pairs a cut keeps."""
     choose = CUTS[cut]
     if not 0 < percentile <= 100:
         raise SettingError(f"percentile is {percentile!r}: expected a number above 0 and at most 100.")
-    return choose(matrix, percentile, min(_nearest_groups(nearest_groups, len(matrix)), len(matrix) - 1))
+    return choose(matrix, percentile, _nearest_groups(len(matrix)))
 
 
-def _nearest_groups(given: int | None, groups: int) -> int:
-    return max(1, round(math.log(groups))) if given is None else whole(given, "nearest_groups", 1)
+def _nearest_groups(groups: int) -> int:
+    return max(1, round(math.log(groups)))
 
 
 def _lengths(distances: GroupDistances, keep: Mask, digits: int = 17) -> dict[Edge, float]:
@@ -224,40 +187,3 @@ def _lengths(distances: GroupDistances, keep: Mask, digits: int = 17) -> dict[Ed
         (names[i], names[j]): max(float(f"{distances.matrix[i, j]:.{digits}g}"), shortest)
         for i, j in np.argwhere(np.triu(keep, 1))
     }
-
-
-def _check_count(resamples: Any) -> int:
-    count = as_number(resamples)
-    if not (count >= 0 and count % 1 == 0 and count != 1):
-        raise SettingError(
-            f"resamples is {resamples!r}: expected 0 for none, or a whole number of at least 2; one says nothing about "
-            "spread."
-        )
-    return int(count)
-
-
-def _warn_of_single_points(ids: GroupIds) -> None:
-    sizes = np.bincount(np.asarray(ids.codes))
-    single = [name for name, size in zip(ids.groups, sizes, strict=True) if size == 1]
-    if single:
-        warn(
-            f"group(s) with a single point: {listed(single)}. Drawing it anew gives the same point, so edges look "
-            "more stable than they are."
-        )
-
-
-def _append_test(features: Any, ids: GroupIds, test_features: Any, test_groups: Any) -> tuple[Array, GroupIds]:
-    train = check_features(features)
-    test = check_features(test_features, what="test_features")
-    if train.shape[1] != test.shape[1]:
-        raise DataError(f"features have {train.shape[1]} columns but test_features {test.shape[1]}: they must agree.")
-    test_ids = test_groups if isinstance(test_groups, GroupIds) else Groups.of(test_groups)
-    both = [name for name in test_ids.groups if name in ids.groups]
-    if both:
-        raise GroupMismatchError(
-            f"group(s) both in training and in test: {listed(both)}. A test group is one that training never sees."
-        )
-    for what, rows, labels in (("features", train, ids), ("test_features", test, test_ids)):
-        if len(rows) != len(labels):
-            raise DataError(f"{what} has {len(rows)} rows but {len(labels)} group labels: give one label per row.")
-    return np.concatenate([train, test]), Groups.of([*ids.names, *test_ids.names])

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from toporo.checks import whole
 from toporo.errors import DataError
 from toporo.machine import cores, one_thread
 from toporo.types import Array
@@ -42,15 +41,14 @@ def nearest(points: Array, neighbors: int) -> Neighbors:
     cloud's extent may be confused.
     """
     n, dimensions = points.shape
-    neighbors = whole(neighbors, "neighbors", 1)
     if n <= neighbors:
         raise DataError(
-            f"{n} points cannot have {neighbors} neighbours each: give more points or neighbors={max(1, n - 1)}."
+            f"{n} distinct points cannot have {neighbors} neighbours each: give more points or "
+            f"neighbors={max(1, n - 1)}."
         )
-    points, scale = _scaled(points)
     search = _tree if dimensions <= TREE_DIMENSIONS else _brute_force
     distances, indices = search(points, neighbors)
-    return Neighbors(distances * scale, indices.astype(np.int32))
+    return Neighbors(distances, indices.astype(np.int32))
 
 
 def locality_order(points: Array) -> npt.NDArray[np.intp]:
@@ -59,7 +57,6 @@ def locality_order(points: Array) -> npt.NDArray[np.intp]:
     In more than three dimensions the tree is built on the three leading principal axes.
     """
     if points.shape[1] > 3:
-        points, _ = _scaled(points)
         centred = points - points.mean(axis=0)
         with one_thread():  # the last bits of a product may depend on the number of threads
             points = centred @ np.linalg.eigh(centred.T @ centred)[1][:, -3:]
@@ -96,12 +93,3 @@ def _brute_force(points: Array, k: int) -> tuple[Array, npt.NDArray[np.intp]]:
         distances[rows] = np.sqrt(np.take_along_axis(squares, order, axis=1))
         indices[rows] = np.take_along_axis(candidates[rows], order, axis=1)
     return distances, indices
-
-
-def _scaled(points: Array) -> tuple[Array, float]:
-    """Scale points so that squares neither overflow nor vanish; return the power of two they were divided by too."""
-    largest = max(abs(float(points.max())), abs(float(points.min())))
-    if largest == 0.0 or 1e-100 < largest < 1e100:
-        return points, 1.0
-    scale = 2.0 ** (np.frexp(largest)[1] - 1)
-    return points / scale, float(scale)

@@ -28,7 +28,6 @@ class Prior:
     weights : non-negative, summing to one.
     measure : the centrality they come from, or ``"uniform"`` / ``"given"``.
     normalization, temperature : how centralities became weights (None where they did not).
-    weighted : whether edge lengths counted.
     saw_test_adjacency : whether given edges of test groups took part (edges learned from inputs do not count).
     saw_test_inputs : whether inputs of test groups took part in learning the graph.
     centrality : the values before normalisation.
@@ -47,7 +46,6 @@ class Prior:
     measure: str = "given"
     normalization: str | None = None
     temperature: Positive | None = None
-    weighted: bool = False
     saw_test_adjacency: bool = False
     saw_test_inputs: bool = False
     centrality: Mapping[Any, Finite] = field(default_factory=dict)

@@ -1,6 +1,5 @@
 """Train a network with an objective: :func:`fit`, its plan, batches, checkpoints and records."""
 
-from toporo.training.average import SWAD
 from toporo.training.batches import Batches
 from toporo.training.checkpoint import read_checkpoint
 from toporo.training.loop import FitResult, fit
@@ -12,7 +11,6 @@ from toporo.training.step import Stepper, reset_state
 
 __all__ = [
     "MLP",
-    "SWAD",
     "Batches",
     "FitResult",
     "RoundRecord",

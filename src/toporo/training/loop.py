@@ -37,7 +37,7 @@ class FitResult:
     ----------
     history : one record per epoch, or per evaluation if the plan counts steps.
     seconds : duration, evaluations included; since the last resumption.
-    steps_per_second : without evaluations, checkpoints and the first round, which includes compilation.
+    steps_per_second : without evaluations and checkpoints.
     """
 
     history: list[RoundRecord]
@@ -104,9 +104,8 @@ def fit(
         start = time.perf_counter()
         with _seeded(plan, done):
             mean_loss = stepper.run(*drawn)
-        if stop != stops[0] or len(stops) == 1:
-            timed_steps += batches.steps(plan, stop - done)
-            timed_seconds += time.perf_counter() - start
+        timed_steps += batches.steps(plan, stop - done)
+        timed_seconds += time.perf_counter() - start
         done = stop
         if not math.isfinite(mean_loss):
             raise DivergedError(
@@ -132,7 +131,6 @@ def _evaluate(stepper: Stepper, evaluate: Callable[[nn.Module], dict[str, Any]] 
     stepper.objective.eval()
     metrics = {} if evaluate is None else evaluate(stepper.network)
     if stepper.average is not None:
-        stepper.average.evaluated(metrics)
         mean = stepper.average.mean()
         if evaluate is not None and mean is not None:
             metrics |= {f"{AVERAGED}{name}": value for name, value in evaluate(mean).items()}

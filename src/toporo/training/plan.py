@@ -8,7 +8,6 @@ import torch
 
 from toporo.checks import non_negative, one_of, positive, whole
 from toporo.errors import SettingError
-from toporo.training.average import SWAD
 
 UNITS = ("epochs", "steps")
 PRECISIONS = ("fp32", "bf16")
@@ -26,8 +25,7 @@ class TrainingPlan:
         ``evaluate_every``.
     learning_rate, weight_decay : Adam's.
     seed : of the order of the rows, augmentation and dropout.
-    average : number of rounds after which the weights of every step are averaged, or ``"swad"`` for a window that the
-        validation loss determines (:class:`~toporo.training.average.SwadAverage`). The network ends with the mean as
+    average : number of rounds after which the weights of every step are averaged: the network ends with the mean as
         its weights. None keeps the last ones.
     half_life : epochs in which the learning rate halves; None keeps it constant.
     evaluate_every : rounds between evaluations; the last round is always evaluated.
@@ -42,7 +40,7 @@ class TrainingPlan:
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     seed: int = 0
-    average: int | str | None = None
+    average: int | None = None
     half_life: float | None = None
     evaluate_every: int = 1
     precision: str = "fp32"
@@ -62,9 +60,7 @@ class TrainingPlan:
                 raise SettingError(f"half_life={self.half_life}: expected unit='epochs' and graph=False with it.")
         if self.graph and not self.on_gpu:
             raise SettingError(f"graph=True, but the device is {self.device!r}: only a GPU captures steps.")
-        if isinstance(self.average, str):
-            one_of(self.average, "average", (SWAD,))
-        elif self.average is not None:
+        if self.average is not None:
             whole(self.average, "average", 0, self.rounds - 1, f", fewer than the {self.rounds} {self.unit} of the run")
 
     @property
@@ -81,11 +77,11 @@ def pick_device(name: str = "auto") -> str:
     name : either, or ``"auto"`` for the GPU if there is one. A GPU that is not there is an error.
     """
     one_of(name, "device", DEVICES)
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        why = "this PyTorch was built without CUDA" if torch.version.cuda is None else "PyTorch finds no usable GPU"
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return "cpu"
+    if not torch.cuda.is_available():
         raise SettingError(
-            f"no GPU: {why} ({torch.__version__}). Use the device 'cpu' (slow), or a CUDA build of PyTorch on a "
-            "machine with an NVIDIA GPU."
+            f"no GPU: PyTorch {torch.__version__} finds none that it can use. Use the device 'cpu' (slow), or a CUDA "
+            "build of PyTorch on a machine with an NVIDIA GPU."
         )
-    return "cuda" if available and name != "cpu" else "cpu"
+    return "cuda"

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from toporo.objectives import Objective
-from toporo.training.average import make_average
+from toporo.training.average import UniformAverage
 from toporo.training.batches import Batches, RowNumbers
 from toporo.training.plan import TrainingPlan
 
@@ -58,8 +58,10 @@ class Stepper:
             fused=plan.on_gpu or None,
             capturable=plan.on_gpu,
         )
-        self.average = make_average(plan.average, network, batches.steps(plan, 1))
-        averaged = {} if self.average is None else {"average": self.average}
+        averaged: dict[str, nn.Module] = {}
+        self.average: UniformAverage | None = None
+        if plan.average is not None:
+            self.average = averaged["average"] = UniformAverage(network, batches.steps(plan, plan.average))
         self._modules = nn.ModuleDict({"model": network, "objective": objective, **averaged})
         #: Steps done, also before a run was resumed.
         self.done = 0

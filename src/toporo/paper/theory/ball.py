@@ -115,7 +115,7 @@ class BallProblem:
         one_of(self.loss, "convex loss", CONVEX)
         x, y, ids = self.data.x, self.data.y, self.data.ids
         if self.loss == "logistic":
-            return LogisticLosses.from_arrays(x, y, ids, intercept=False, one_class="allow")
+            return LogisticLosses.from_arrays(x, y, ids, intercept=False)
         half = math.sqrt(0.5)  # half the squared error
         return SquaredLosses.from_arrays(half * x, half * y, ids, intercept=False)
 

@@ -169,9 +169,7 @@ def rate_figure(rates: Sequence[Rate]) -> Figure:
 def training_figure(curves: Sequence[TrainingCurves]) -> Figure:
     """Draw both quantities of Theorem 2 after each epoch: means over seeds, with a band of one standard deviation."""
     panels = {
-        QUANTITIES[name][0]: [
-            pages.charts.Line.over_seeds(getattr(method, name), method.method, log=True) for method in curves
-        ]
+        QUANTITIES[name][0]: [pages.charts.Line.over_seeds(getattr(method, name), method.method) for method in curves]
         for name in ("gradient_norm", "dual_suboptimality")
     }
     return pages.charts.line_chart(range(1, curves[0].gradient_norm.shape[1] + 1), panels, "epoch", log="y")
