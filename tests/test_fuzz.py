@@ -35,7 +35,7 @@ from hypothesis import strategies as st
 
 from toporo import GroupedData, GroupGraph, Prior, TopoRoError, fit_table, load_model, write_model_report
 from toporo.choice.penalty import PenaltyChoice
-from toporo.cli.options import names_or_file
+from toporo.cli.options import split_names
 from toporo.cli.outputs import graph_figure, write_picture
 from toporo.coordinates import read_coordinates
 from toporo.data import images
@@ -252,7 +252,7 @@ READERS: dict[str, Callable[[Path, bool], object]] = {
     "table": table,
     "graph": graph,
     "coordinates": lambda file, thorough: read_coordinates(file),
-    "names": lambda file, thorough: names_or_file(f"@{file}", "--test-groups"),
+    "names": lambda file, thorough: split_names(f"@{file}"),
     "model": model,
     "checkpoint": checkpoint,
     "weights": lambda file, thorough: read_weights(file, depth=18),

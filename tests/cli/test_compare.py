@@ -70,5 +70,5 @@ def test_a_module_that_cannot_be_imported_says_why(toporo: Run, folder: Path) ->
     (folder / "own_models.py").write_text("raise OSError('no licence')")
     done = toporo(*ASKED, "--against-estimator", "own_models:ridge")
     assert done.code == 1
-    assert "cannot import 'own_models' (OSError: no licence)" in done.err
+    assert "own_models:ridge: OSError: no licence." in done.err
     assert done.out == ""

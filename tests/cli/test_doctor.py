@@ -58,15 +58,6 @@ def test_findings_come_ranked_with_the_next_command_last(run: Run, table: str) -
     assert not any(line != line.rstrip() for line in lines)
 
 
-def test_a_long_list_of_test_groups_stays_in_its_file(run: Run, tmp_path: Path) -> None:
-    groups = [f"a place with a rather long name, number {place}" for place in range(20)]
-    (tmp_path / "t.csv").write_text(text_of(sound(10, groups)))
-    (tmp_path / "the west.txt").write_text("\n".join(groups[:10]))
-    done = run("t.csv", "--group", "g", "--target", "y", "--exclude", "z", "--test-groups", "@the west.txt")
-    assert done.code == 0
-    assert "--test-groups '@the west.txt' " in done.out.splitlines()[-1]
-
-
 def test_json_is_json_and_nothing_else(run: Run, table: str) -> None:
     done = run(table, "--group", "g", "--json")
     assert done.code == 0
@@ -128,9 +119,3 @@ def test_a_mistake_is_a_message_and_writes_nothing(
     assert words in done.err
     assert done.out == ""
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_wrong_option_is_a_matter_of_usage(run: Run, table: str) -> None:
-    assert run(table).code == 2
-    assert run(table, "--group", "g", "--delimiter", "two").code == 2
-    assert run(table, "--group", "g", "--test-groups", "a,,b").code == 2

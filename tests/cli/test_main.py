@@ -19,9 +19,7 @@ import typer
 from tests.commands import no_report
 from toporo import __version__
 from toporo.cli import OWN, load_command
-from toporo.cli.options import one_of
 from toporo.cli.running import interruptible
-from toporo.files import write_text
 
 pytestmark = pytest.mark.usefixtures("no_data")
 Run = Callable[..., Any]
@@ -94,10 +92,8 @@ def test_reproduce_prints_a_table_and_writes_the_files(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("reproduce", "dg-15"), "unknown benchmark 'dg-15'. Did you mean 'dg15'? Valid names: dg15, dg60, "),
         (("reproduce", "dg15", "--methods", "erm,foo"), "unknown method 'foo'"),
         (("reproduce", "dg15", "--data", "absent"), "no such data folder: absent (from --data"),
-        (("reproduce", "dg15", "--source", "published"), "file goes there as dg/toy_d15"),
     ],
 )
 def test_a_users_mistake_is_one_message_and_exit_code_1(
@@ -120,13 +116,6 @@ def test_a_mistake_ends_a_process_as_it_ends_the_function(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [("reproduce",), ("nope",), ("reproduce", "dg15", "--seeds", "0")])
-def test_wrong_usage_is_exit_code_2(toporo: Run, arguments: tuple[str, ...]) -> None:
-    done = toporo(*arguments)
-    assert done.code == 2
-    assert "Traceback" not in done.err
-
-
 def test_a_data_folder_named_in_the_environment_must_exist(
     toporo: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,16 +123,6 @@ def test_a_data_folder_named_in_the_environment_must_exist(
     done = toporo("reproduce", "dg15")
     assert done.code == 1
     assert "the environment variable TOPORO_DATA" in done.err
-
-
-def test_an_option_is_one_of_the_names_there_are_when_it_is_read() -> None:
-    names = {"l2": None}
-    check = one_of(names)
-    assert check("l2") == "l2"
-    with pytest.raises(typer.BadParameter, match="'tv' is not one of 'l2'"):
-        check("tv")
-    names["tv"] = None
-    assert check("tv") == "tv"
 
 
 # ---------------------------------------------------------------- commands of other packages
@@ -219,7 +198,7 @@ def test_a_command_that_cannot_be_used_breaks_nothing(stranger: Callable[..., No
 
 def test_a_command_of_toporo_cannot_be_replaced(stranger: Callable[..., None]) -> None:
     stranger(greetings=GREETING.replace('"greet"', '"fit"'))
-    assert "Fit a model that must hold" in process("--help").stdout
+    assert "Fit a model for groups" in process("--help").stdout
     assert "Hello" not in process("fit", "Ada").stdout
 
 
@@ -293,24 +272,3 @@ def test_an_interrupt_is_one_sentence_and_exit_code_130(
     with pytest.raises(typer.Exit), interruptible("two of three are written"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == "toporo: interrupted; two of three are written.\n"
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("there", [True, False], ids=["old", "none"])
-def test_what_is_said_of_a_file_is_true_at_every_moment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], moment: str, there: bool
-) -> None:
-    """Ctrl-C may come when the file has just been replaced."""
-    path = tmp_path / "a.csv"
-    if there:
-        path.write_text("old")
-
-    def stop() -> None:
-        if moment == "after":
-            write_text(path, "new")
-        raise KeyboardInterrupt
-
-    with pytest.raises(typer.Exit), interruptible(path):
-        stop()
-    said = "nothing was written" if moment == "before" else f"{path} had been written"
-    assert capsys.readouterr().err == f"toporo: interrupted; {said}.\n"

@@ -56,30 +56,6 @@ def test_allowed_values_are_in_the_help_and_complete() -> None:
     assert {"reproduce benchmark", "reproduce source", "doctor task", "data name"} < chosen.keys()
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (("fit", "--set", "method=dro"), ("--set method=dro: expected tro, group-dro or erm.",)),
-        (("topology", "--cut", "tree"), ("'tree' is not one of 'percentile', ",)),
-        (("topology", "--set", "sigma=wide"), ("--set sigma=wide: expected knn, median or a number above 0.",)),
-        (("topology", "--set", "resamples=1"), ("1 says nothing about spread",)),
-        (("fit", "--set", "penalty=much"), ("--set penalty=much: expected auto or a number of at least 0.",)),
-        (("fit", "--budget", "soon"), ("'soon' is no time above 0",)),
-        (("fit", "--delimiter", ";;"), ("';;' is not a single character",)),
-    ],
-)
-def test_what_is_wrong_is_said_without_words_of_the_parser(
-    toporo: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], names: tuple[str, ...]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    done = toporo(words[0], "t.csv", "--group", "g", "--target", "y", "--out", "m", *words[1:])
-    assert done.code == 2
-    for name in names:
-        assert name in done.err
-    assert "Value error" not in done.err
-    assert "Traceback" not in done.err
-
-
 # ---------------------------------------------------------------- what a shell asks
 
 
@@ -113,9 +89,6 @@ def test_shells_complete_commands_options_and_values(ask: Callable[..., list[str
     assert "--test-groups" in ask(shell, "toporo fit --test")
     assert ask(shell, "toporo fit t.csv --model kr")[-1] == "kriged"
     assert "tpt48" in ask(shell, "toporo reproduce tp")
-    assert {"station", "depth"} <= set(ask(shell, "toporo fit t.csv --target "))
-    assert "station" in ask(shell, "toporo doctor t.csv --group st")
-    assert ask(shell, "toporo fit none.csv --target ") in ([], ["_files"]), "then the shell offers files"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from tests.tables.cases import RIVER, as_csv, river
 from toporo.cli import report as command
-from toporo.pages import model as report_module
 from toporo.tables import fit_table, load_model
 
 Run = Callable[..., Any]
@@ -76,22 +74,6 @@ def test_json_is_all_that_is_printed(toporo: Run, stored: Path, table: Path) -> 
     assert "report.html" in done.err
 
 
-@pytest.mark.usefixtures("unwritten")
-def test_standard_input_and_other_delimiters(toporo: Run, stored: Path) -> None:
-    text = as_csv(river(3)).replace(",", ";")
-    done = toporo("report", stored, "-", "--delimiter", ";", "--set", "resamples=20", stdin=text)
-    assert done.code == 0, done.err
-    assert "Evaluated on standard input, 200 rows" in done.out
-
-
-@pytest.mark.usefixtures("unwritten")
-def test_no_resamples_are_no_intervals(toporo: Run, stored: Path, table: Path) -> None:
-    done = toporo("report", stored, table, "--set", "resamples=0")
-    assert done.code == 0, done.err
-    assert "RMSE" in done.out
-    assert "intervals" not in done.out
-
-
 # ---------------------------------------------------------------- mistakes
 
 
@@ -103,7 +85,7 @@ def test_no_resamples_are_no_intervals(toporo: Run, stored: Path, table: Path) -
         (["{model}", "--out", "no/such/page.html"], "there is no folder no/such"),
         (["{model}", "--out", "."], "not a plain file"),
         (["{model}", "new.csv", "--out", "new.csv"], "is the table itself"),
-        (["{model}", "--out", "{model}/model.json"], "a file of the model itself"),
+        (["{model}", "--out", "{model}/model.json"], "is in the folder"),
         (["{model}", "short.csv"], "'depth'"),
     ],
 )
@@ -119,22 +101,3 @@ def test_a_mistake_is_a_message_and_nothing_is_written(
     assert done.out == ""
     assert sorted(table.parent.rglob("*")) == before
     assert (stored / "model.json").read_bytes() == manifest
-
-
-def test_wrong_usage_is_exit_code_2(toporo: Run, stored: Path) -> None:
-    for wrong in ([], [stored, "--set", "resamples=-1"], [stored, "--delimiter", ";;"], [stored, "--set", "seed=x"]):
-        assert toporo("report", *wrong).code == 2
-
-
-@pytest.mark.usefixtures("interrupts")
-def test_interrupted_it_leaves_nothing(
-    toporo: Run, stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(*_: object, **__: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(report_module, "_sections", stopped)
-    done = toporo("report", stored)
-    assert done.code == 130
-    assert "interrupted; nothing was written" in done.err
-    assert list(tmp_path.iterdir()) == []

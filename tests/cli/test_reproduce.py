@@ -48,12 +48,3 @@ def test_a_users_mistake_is_one_message_and_exit_code_1(
     assert done.code == 1
     assert message in done.err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_methods_are_listed_by_benchmark(toporo: Toporo) -> None:
-    text = toporo("reproduce", "--list-methods").out
-    ours, theirs = text.split("tpt48:")
-    assert ours.startswith("dg15, dg60:\n")
-    assert "tro-data-inputs" in ours
-    assert "tro-data-inputs" not in theirs
-    assert "linear-tro-shuffled  Linear TRO, shuffled (control)" in theirs

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from tests.commands import leaves, options_of
 from tests.tables.cases import NEW, STREAM, as_csv, river
 from tests.tables.cases import STATIONS as NAMES
 from toporo import progress
@@ -117,14 +116,10 @@ def test_a_terminal_has_bars_that_fit_it_and_go(files: Path) -> None:
     assert "\x1b[?25l" not in parts[3], "quiet"
 
 
-def test_every_command_can_be_quiet() -> None:
-    assert [words for words in leaves() if not {"--quiet", "-q"} <= options_of(*words)] == []
-
-
 def test_a_stream_that_is_closed_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
     use_utf8()
-    with sys.stdout, sys.stderr, working("counting", "", quiet=False):
+    with sys.stdout, sys.stderr, working("counting", quiet=False):
         tell("to nobody")
         say("to nobody", err=True)

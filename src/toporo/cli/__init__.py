@@ -13,17 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from toporo.cli.options import Flags, takes_flags
-from toporo.cli.running import (
-    COMMANDS,
-    USER_ERROR,
-    interruptible,
-    log_on_stderr,
-    plain_warnings,
-    printable_usage,
-    terminable,
-    use_utf8,
-)
+from toporo.cli.options import LimitedFlags, takes_options
+from toporo.cli.running import COMMANDS, USER_ERROR, interruptible, log_on_stderr, printable_usage, terminable, use_utf8
 from toporo.cli.terminal import say
 from toporo.errors import TopoRoError, warn
 from toporo.version import __version__
@@ -32,17 +23,17 @@ __all__ = ["OWN", "app", "main"]
 
 #: Each command of toporo, ``fit`` in ``toporo.cli.fit`` and so on, with the first line of its help.
 OWN = {
-    "doctor": "Say what is wrong or risky about a table before training on it.",
-    "compare": "Judge many models on regions of a table held out, beside controls and your own.",
-    "fit": "Fit a model that must hold in groups nobody has seen.",
-    "predict": "Predict every row of a table, a portion at a time: files may be larger than memory.",
-    "evaluate": "Judge a model by group, the worst first, and by how far a group is from those trained on.",
-    "explain": "Show what a model is made of: candidates by vote, groups by weight.",
-    "report": "Write one page about a model: its groups, weights and losses.",
+    "doctor": "Examine a table for what is wrong or risky before training on it.",
+    "compare": "Compare models and controls on groups of a table held out.",
+    "fit": "Fit a model for groups that are absent from training.",
+    "predict": "Predict every row of a table, which may be larger than memory.",
+    "evaluate": "Evaluate a model by group, the worst first, and by distance from the training groups.",
+    "explain": "Show what a model is made of: candidates or groups by weight.",
+    "report": "Write a page about a model: its groups, weights and losses.",
     "topology": "Learn from a table which groups are related.",
-    "reproduce": "Run one of the paper's tables: every method, honest controls, the paper's figures beside.",
+    "reproduce": "Run one of the paper's tables: methods, controls, and the paper's figures beside them.",
     "theory": "Check the paper's three theorems on DG-15.",
-    "data": "The benchmarks' data: what there is, getting it, checking it.",
+    "data": "List, download and check the benchmarks' data.",
 }
 
 
@@ -53,13 +44,8 @@ class Commands(TyperGroup):
         super().__init__(**settings)
         self.commands = {name: TyperCommand(name, help=line) for name, line in OWN.items()}
 
-    def main(self, *arguments: Any, **settings: Any) -> Any:
-        """Run the command line."""
-        with plain_warnings():
-            return super().main(*arguments, **settings)
-
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # as typer calls it
-        """Toporo's own commands, then those of other packages; one that cannot be used costs nothing but a warning."""
+        """List toporo's own commands, then those of other packages; one that cannot be used is a warning."""
         for name in COMMANDS:
             if name not in OWN:
                 try:
@@ -69,7 +55,7 @@ class Commands(TyperGroup):
         return list(self.commands)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first word names, imported."""
+        """Import the command that the first word names."""
         if args[0] in OWN:
             self.commands[args[0]] = load_command(args[0])
         else:
@@ -77,7 +63,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
-        """What the words before the command say."""
+        """Parse the words before the command."""
         with printable_usage():
             return super().make_context(*arguments, **settings)
 
@@ -88,7 +74,7 @@ class Commands(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """The command of this name, as typer runs it."""
+    """Import the command of this name, as typer runs it."""
     if name in OWN:
         importlib.import_module(f"toporo.cli.{name}")
     thing = COMMANDS[name]
@@ -116,9 +102,9 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-@takes_flags(memory_limit=True)
+@takes_options
 def _root(
-    flags: Flags,  # commands find them in the context
+    flags: LimitedFlags,  # commands find them in the context
     version: Annotated[  # its callback does the work
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.", metavar="")
     ] = False,

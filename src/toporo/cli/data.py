@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from toporo.cli.options import Flags, completing, in_help, takes_flags
+from toporo.cli import options as opt
 from toporo.cli.outputs import check_writable
 from toporo.cli.running import USER_ERROR, register, working
-from toporo.cli.terminal import say, say_data
+from toporo.cli.terminal import say, say_data, say_files
 from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.paper.base import BENCHMARKS, Benchmark, export, listed_benchmarks
 from toporo.paper.loaded import data_folder, download_folder
 from toporo.progress import tracked
-from toporo.text import many
 
-#: Benchmarks that can be downloaded, and those that can be written as tables.
-FETCHED = [name for name, benchmark in BENCHMARKS.items() if benchmark.fetch is not None]
+Folder = Annotated[Path | None, opt.option("Folder of data; unless given $TOPORO_DATA, else ~/.cache/toporo.")]
 TABLES = [name for name, benchmark in BENCHMARKS.items() if benchmark.table is not None]
-_Folder = Annotated[
-    Path | None, typer.Option("--data", help="Folder to look in.", show_default="$TOPORO_DATA, else ~/.cache/toporo")
-]
+commands = typer.Typer(help="List, download and check the benchmarks' data.", no_args_is_help=True)
+register("data")(commands)
 
 
-@takes_flags()
-def list_data(data: _Folder = None, *, flags: Flags) -> None:
+@commands.command("list")
+@opt.takes_options
+def list_data(data: Folder = None, *, flags: opt.Flags) -> None:
     """List the benchmarks and where each one's data would come from.
 
     Example: toporo data list
     """
-    for row in _all_states(data, flags):
-        if not flags.json:
-            say(f"{row['name']:<12} {row['title']}\n{'':<12} {row['status']}: {row['file']}")
+    _show(listed_benchmarks(), data_folder(data), flags)
 
 
-@takes_flags()
-def verify_data(data: _Folder = None, *, flags: Flags) -> None:
+@commands.command("verify")
+@opt.takes_options
+def verify_data(data: Folder = None, *, flags: opt.Flags) -> None:
     """Check every benchmark file that is there against its checksum; exit 1 if one differs.
 
     A file without a published checksum is read instead. Images and radar chips
@@ -48,30 +44,20 @@ def verify_data(data: _Folder = None, *, flags: Flags) -> None:
 
     Example: toporo data verify --data downloads
     """
-    rows = _all_states(data, flags)
-    if not flags.json:
-        _say_states(rows)
-    bad = {row["status"].split(" (")[0] for row in rows} & {"differs", "damaged"}
-    if bad:
+    states = _show(listed_benchmarks(), data_folder(data), flags)
+    if {state.split(" (")[0] for state in states} & {"differs", "damaged"}:
         say("A file differs from what was published or fetched: fetch it again, or expect other figures.", err=True)
         raise typer.Exit(USER_ERROR)
 
 
-@takes_flags()
+@commands.command("get")
+@opt.takes_options
 def get_data(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help=in_help("tpt48; for others it says how to get them.", FETCHED), autocompletion=completing(FETCHED)
-        ),
-    ],
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder to put it in; made if need be.", show_default="$TOPORO_DATA, else ~/.cache/toporo"),
-    ] = None,
-    url: Annotated[str | None, typer.Option(help="Another place that serves the same files.")] = None,
+    name: Annotated[str, typer.Argument(**opt.choice("Of most it says how to get them.", BENCHMARKS))],
+    data: Folder = None,
+    url: Annotated[str | None, opt.option("Another place that serves the same files.")] = None,
     *,
-    flags: Flags,
+    flags: opt.Flags,
 ) -> None:
     """Download a benchmark's data from its publisher and check it.
 
@@ -84,78 +70,52 @@ def get_data(
         can = ", ".join(other.name for other in BENCHMARKS.values() if other.fetch is not None)
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
     folder = download_folder(data)
-    with working(f"fetching {name}", "nothing was kept", quiet=flags.silent):
+    with working(f"fetching {name}", quiet=flags.silent):
         benchmark.fetch(folder, url)
-    rows = _file_states([benchmark], folder)
-    if flags.json:
-        say_data(json.dumps(rows, indent=1))
-        return
-    _say_states(rows)
+    _show([benchmark], folder, flags)
     if data is not None and download_folder() != folder:
         say(f"toporo: use it with --data {folder}, or set TOPORO_DATA to that folder.", err=True)
 
 
-@takes_flags()
+@commands.command("table")
+@opt.takes_options
 def table_data(
-    name: Annotated[str, typer.Argument(help=in_help("", TABLES), autocompletion=completing(TABLES))],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the rows to this CSV file.")],
-    graph: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the edges to this CSV file.")] = None,
-    test: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the test groups to this file, one name per line.")
-    ] = None,
-    data: _Folder = None,
+    name: Annotated[str, typer.Argument(**opt.choice("", TABLES))],
+    out: Annotated[Path, opt.option("Write the rows to this CSV file.", "-o")],
+    graph: Annotated[Path | None, opt.option("Write the edges to this CSV file.")] = None,
+    test: Annotated[Path | None, opt.option("Write the test groups to this file, one name per line.")] = None,
+    data: Folder = None,
     *,
-    flags: Flags,
+    flags: opt.Flags,
 ) -> None:
     """Write a benchmark as files like those of one's own data, to try the other commands on.
 
     Example: toporo data table tpt48 --out temperatures.csv --graph
     borders.csv --test west.txt
     """
-    files = {"--out": out, "--graph": graph, "--test": test}
-    check_writable("-", files)
-    with working(f"reading {name}", "nothing was written", quiet=flags.silent):
+    files = {what: check_writable(path) for what, path in {"out": out, "graph": graph, "test": test}.items() if path}
+    with working(f"reading {name}", quiet=flags.silent):
         exported = export(name, data)
-    for path, text in zip(files.values(), (exported.table, exported.edges, exported.test), strict=True):
-        if path is not None:
-            write_text(path, text)
-    written = {flag.removeprefix("--"): str(path) for flag, path in files.items() if path is not None}
+    for what, path in files.items():
+        write_text(path, {"out": exported.table, "graph": exported.edges, "test": exported.test}[what])
+    columns = {"group": exported.group, "target": exported.target}
     if flags.json:
-        say_data(json.dumps(written | {"group": exported.group, "target": exported.target}, indent=1))
-        return
-    rows, edges, groups = (text.count("\n") for text in (exported.table, exported.edges, exported.test))
-    say(f"{rows - 1} rows: {out} (--group {exported.group} --target {exported.target})")
-    if graph is not None:
-        say(f"{many(edges - 1, 'edge')}: {graph}")
-    if test is not None:
-        say(f"{many(groups, 'test group')}: {test}")
+        say_data({what: str(path) for what, path in files.items()} | columns)
+    else:
+        say_files(files, err=False)
+        say(" ".join(f"--{role} {column}" for role, column in columns.items()))
 
 
-def _all_states(data: Path | None, flags: Flags) -> list[dict[str, str]]:
-    """Return the files of every benchmark with their states; print them as JSON if asked."""
-    with working("looking at files", "", quiet=flags.silent):
-        benchmarks = tracked(listed_benchmarks(), lambda benchmark: f"looking at {benchmark.name}")
-        rows = _file_states(benchmarks, data_folder(data))
+def _show(benchmarks: Collection[Benchmark], folder: Path | None, flags: opt.Flags) -> list[str]:
+    """Print the files of benchmarks with their states, and return the states."""
+    rows = []
+    with working("looking at files", quiet=flags.silent):
+        for benchmark in tracked(benchmarks, lambda benchmark: f"looking at {benchmark.name}"):
+            file, status = benchmark.state(folder)
+            rows.append({"name": benchmark.name, "title": benchmark.title, "status": status, "file": file})
     if flags.json:
-        say_data(json.dumps(rows, indent=1))
-    return rows
-
-
-def _file_states(benchmarks: Iterable[Benchmark], folder: Path | None) -> list[dict[str, str]]:
-    return [
-        {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
-        for benchmark in benchmarks
-        for file, status in [benchmark.state(folder)]
-    ]
-
-
-def _say_states(rows: list[dict[str, str]]) -> None:
-    for row in rows:
-        say(f"{row['status']}: {row['file']}")
-
-
-commands = register("data")(
-    typer.Typer(help="The benchmarks' data: what there is, getting it, checking it.", no_args_is_help=True)
-)
-for _name, _function in {"list": list_data, "get": get_data, "verify": verify_data, "table": table_data}.items():
-    commands.command(_name)(_function)
+        say_data(rows)
+    else:
+        for row in rows:
+            say(f"{row['name']:<12} {row['title']}\n{'':<12} {row['status']}: {row['file']}")
+    return [row["status"] for row in rows]

@@ -2,52 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
-from toporo.cli.options import Flags, ModelFolder, out_option, takes_flags
+from toporo.cli import options as opt
 from toporo.cli.outputs import PICTURES, graph_figure, outputs, write_picture
 from toporo.cli.running import register, working
-from toporo.cli.terminal import say, say_data, say_more, shown_of, tell
+from toporo.cli.terminal import say, say_data, say_files, say_more, tell
 from toporo.estimators.explain import MOST_BELOW
 from toporo.files import write_text
 from toporo.tables.model import load_model
 
 #: Lines shown; --verbose shows all.
 SHOWN = 18
-#: What ``--out`` writes, by suffix.
-KINDS = {"table": ("csv",), "picture": tuple(PICTURES)}
 
 
 @register("explain")
-@takes_flags()
+@opt.takes_options
 def explain(
-    model: ModelFolder,
-    out: Annotated[
-        list[Path] | None,
-        out_option(
-            "Write the table to a .csv file, or draw groups by weight (kriged: difference; auto: effect, or votes): "
-            ".png, .svg or .pdf."
-        ),
-    ] = None,
+    model: opt.ModelFolder,
+    out: Annotated[list[Path] | None, opt.option("Table: .csv. Picture: .png, .svg or .pdf.", "-o")] = None,
     *,
-    flags: Flags,
+    flags: opt.Flags,
 ) -> None:
-    """Show what a model is made of: candidates by vote, groups by weight.
+    """Show what a model is made of: candidates or groups by weight.
 
     Of every group: its rows, the model's loss there, its centrality and
     prior, its weight in the worst case, and hops to the nearest test group;
-    of a linear model also its coefficients, the largest first.
-    Of a model by votes: its candidates, their errors in groups left out and
-    their votes, and what the graph adds. Of a kriged model: coefficients by
-    group, the most different first, how much the graph counts, and what would
-    change without it.
+    of a linear model also its coefficients, the largest first. Of auto: its
+    candidates, their errors in groups left out, their ensemble weights, and
+    what the graph adds. Of a kriged model: coefficients by group, and what
+    would change without the graph.
 
     Example: toporo explain model --out weights.png
     """
-    files = outputs(out, KINDS, models=[model])
-    with working("reading the model", "not everything was written", quiet=flags.silent):
+    files = outputs(out, {"table": ("csv",), "picture": PICTURES}, model)
+    with working("reading the model", quiet=flags.silent):
         loaded = load_model(model)
         table = loaded.explain()
         if "table" in files:
@@ -55,18 +45,14 @@ def explain(
         if "picture" in files:
             write_picture(files["picture"], lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
     if flags.json:
-        content = {**table.about, table.key: table.to_dict()} if table.about else table.to_dict()
-        say_data(json.dumps(content, indent=1, ensure_ascii=False))
+        say_data({**table.about, table.key: table.to_dict()} if table.about else table.to_dict())
     else:
-        most = shown_of(len(table), None if flags.verbose else SHOWN)
-        say(table[:most].lines())
-        say_more(len(table) - most, "line")
+        shown = table if flags.verbose else table[:SHOWN]
+        say(shown.lines())
+        say_more(len(table) - len(shown), "line")
         if below := table.below(None if flags.verbose else MOST_BELOW):
             blank, title, *lines = below.split("\n")
-            say(blank)
-            tell(title)
+            tell(f"{blank}{title}")
             say("\n".join(lines))
-        for note in table.notes:
-            tell(note)
-    for what, path in files.items():
-        say(f"{what + ':':<10} {path}", err=flags.json)
+        tell(*table.notes)
+    say_files(files, err=flags.json)

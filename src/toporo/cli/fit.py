@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,240 +10,115 @@ from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from toporo.cli.options import (
-    Coordinates,
-    DataFile,
-    Delimiter,
-    Engine,
-    Flags,
-    choice,
-    data_source,
-    either,
-    option,
-    seconds,
-    takes_flags,
-)
-from toporo.cli.roles import takes_roles
+from toporo.cli import options as opt
+from toporo.cli.roles import TableRoles
 from toporo.cli.running import register, working
-from toporo.cli.settings import setting, takes_settings
-from toporo.cli.terminal import print_table, say, say_data, say_more, shown_of, tell
-from toporo.errors import listed
+from toporo.cli.settings import setting, settings_option
+from toporo.cli.terminal import print_table, say, say_data, say_more, tell
 from toporo.robust.divergences import DIVERGENCES
 from toporo.tables.fit import METHODS, MODELS, default_model, fit_table
-from toporo.tables.folder import MANIFEST, check_target
+from toporo.tables.folder import check_target
 from toporo.tables.model import TableModel
-from toporo.tables.roles import Roles
-from toporo.text import SAW, many, number_to_json
+from toporo.text import number_to_json
 from toporo.topology.centrality import MEASURES
 
 #: Columns and groups shown after a fit, which then fits a screen; --verbose shows all.
-COLUMNS, SHOWN = 10, 10
-#: Which columns come first where not all are shown.
+SHOWN = 10
+#: Columns that come first where not all are shown.
 ROLES = ("target", "group", "weight", "left out", "feature")
-_MODEL, _OUTPUT = "Model", "Output"
-#: Models that draw at random.
-SEEDED = ("auto", "trees", "mlp")
+_MODEL = (
+    "auto: a weighted mean of several; trees: boosted trees, a control; linear (exact); kriged: coefficients by group "
+    "that follow the graph; mlp: a small network. Unless given auto, or linear with a setting of weights."
+)
 
 
 @dataclass(frozen=True)
 class FitSettings:
     """Expert settings of ``toporo fit``."""
 
-    seed: int = setting(0, "of auto and an mlp", least=0)
-    epochs: int = setting(100, "of an mlp", least=1)
-    intervals: bool = setting(
-        False, "of an mlp, or kriged classes: up to 12 more fits, for predict --interval; others have it anyway"
-    )
-    method: str = setting(
-        "tro", "of linear and mlp: tro; group-dro: the worst group; erm: all groups alike", choices=METHODS
-    )
-    prior: str = setting(
-        "auto",
-        "of tro: harmonic with test groups, else betweenness, half of it even; uniform without a graph",
-        choices=("auto", "uniform", *MEASURES),
-    )
-    penalty: float = setting(
-        "auto",
-        "of tro: how strongly weights are held to the prior (inf is possible); auto leaves groups out to choose",
-        choices=("auto",),
-        least=0,
-    )
+    seed: int = setting(0, "of auto, trees and mlp", least=0)
+    epochs: int = setting(100, "of mlp", least=1)
+    intervals: bool = setting(False, "up to 12 more fits of mlp or kriged classes, for predict --interval")
+    method: str = setting("tro", "group-dro: the worst group; erm: all groups alike", choices=METHODS)
+    prior: str = setting("auto", "of tro: by centrality in the graph", choices=("auto", "uniform", *MEASURES))
+    penalty: float = setting("auto", "holds weights to the prior; auto: by held-out groups", choices=("auto",), least=0)
     radius: float = setting(None, "of tro, instead of a penalty: how far weights may go", least=0)
     divergence: str = setting("l2", "of tro", choices=DIVERGENCES)
-    ridge: float = setting(
-        "auto", "shrinks the coefficients; auto goes with columns over rows in effect", choices=("auto",), least=0
-    )
+    ridge: float = setting("auto", "shrinks the coefficients", choices=("auto",), least=0)
 
 
 @register("fit")
-@takes_flags(memory_limit=True)
-@takes_roles()
-@takes_settings(FitSettings)
+@opt.takes_options
 def fit(
-    data: DataFile,
-    roles: Roles,
-    settings: dict[str, Any],
-    out: Annotated[Path, option("Folder to write the model to.", _OUTPUT, "--out", "-o", metavar="FOLDER")],
-    delimiter: Delimiter = ",",
-    engine: Engine = "local",
-    coordinates: Coordinates = None,
-    model: Annotated[
-        str | None,
-        choice(
-            "auto: several, with a vote each; trees: boosted trees alone, a control; linear (exact); mlp; or kriged: "
-            "coefficients by group that follow the graph.",
-            _MODEL,
-            MODELS,
-            metavar="MODEL",
-            show_default="auto; linear with a setting of weights",
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        option(
-            "Of auto: how long to try models, e.g. 90s, 2min or 1h.",
-            _MODEL,
-            callback=seconds,
-            metavar="TIME",
-            show_default="by size",
-        ),
-    ] = None,
-    overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
+    data: opt.DataFile,
+    roles: TableRoles,
+    out: Annotated[Path, opt.option("Folder to write the model to.", "-o")],
+    settings: Annotated[list[Any] | None, settings_option(FitSettings)] = None,
+    delimiter: opt.Delimiter = ",",
+    engine: opt.Engine = "local",
+    coordinates: opt.Coordinates = None,
+    model: Annotated[str | None, opt.option(**opt.choice(_MODEL, MODELS))] = None,
+    budget: opt.Minutes = None,
+    overwrite: Annotated[bool, opt.option("Replace a model that is there.")] = False,
     *,
-    flags: Flags,
+    flags: opt.LimitedFlags,
 ) -> None:
-    """Fit a model that must hold in groups nobody has seen.
+    """Fit a model for groups that are absent from training.
 
     Columns are typed by their cells; text becomes categories, missing
-    features are filled in, and all that is kept with the model. Several
-    models get a vote each by how they do in training groups left out, and
-    what they leave follows the graph. Settings of weights ask for a linear
-    model instead, fitted against the worst mixture of groups near the
-    graph's prior. A table may be larger than memory, a folder of files, a
-    pattern or an address: linear and kriged models of numbers then read all
+    features are filled in, and all that is kept with the model. A table may
+    be larger than memory: linear and kriged models of numbers then read all
     rows once, logistic ones several times, others some of the rows.
 
     Example: toporo fit sales.csv --target y --group state --graph
     borders.csv --test-groups NV,UT --out model
     """
     check_target(out, overwrite=overwrite)
-    seed, intervals = settings.pop("seed", None), settings.pop("intervals", False)
-    kind = model or default_model(settings)
-    if seed is not None and kind not in SEEDED:
-        raise typer.BadParameter(f"--set seed is of model {either(SEEDED)}, and this is {kind}: leave it out.")
-    if budget is not None and kind != "auto":
-        raise typer.BadParameter(f"--budget is of model auto, and this is {kind}: leave it out.")
-    if seed is not None:
-        settings["random_state"] = seed
-    with working("fitting", out / MANIFEST, quiet=flags.silent), _resumable(kind, out) as kept:
+    given = {"random_state" if name == "seed" else name: value for name, value in settings or ()}
+    if budget is not None:
+        given["budget"] = 60.0 * budget
+    kind = model or default_model([name for name in given if name != "intervals"])
+    with working("fitting", quiet=flags.silent), _resumable(out) as kept:
         if kind == "auto":
-            settings |= {"budget": budget, "resume": kept}
-        fitted = fit_table(
-            data_source(data),
-            **vars(roles),
-            coordinates=coordinates,
-            model=kind,
-            intervals=intervals,
-            delimiter=delimiter,
-            memory_limit=flags.memory_limit,
-            engine=engine,
-            **settings,
-        )
+            given["resume"] = kept
+        reading = {"delimiter": delimiter, "memory_limit": flags.memory_limit, "engine": engine}
+        asked = {**roles.given, **given, **reading, "coordinates": coordinates}
+        fitted = fit_table(opt.data_source(data), model=kind, **asked)
         fitted.save(out, overwrite=overwrite)
-    if flags.json:
-        say_data(json.dumps(summary(fitted), indent=1, ensure_ascii=False))
-    else:
-        _show(fitted, flags.verbose)
+    _show(fitted, flags)
     say(f"model: {out}", err=flags.json)
 
 
 @contextmanager
-def _resumable(kind: str, out: Path) -> Iterator[Path]:
-    """Where models by votes keep what the next fit goes on from, until this one is done."""
-    place = Path(realpath(out))
-    kept = place.with_name(f".{place.name}.resume")
+def _resumable(out: Path) -> Iterator[Path]:
+    """Yield where auto keeps what the next fit goes on from, until this one is done."""
+    target = Path(realpath(out))
+    kept = target.with_name(f".{target.name}.resume")
     try:
         yield kept
     except BaseException:
-        if kind == "auto" and kept.exists():
-            say(
-                f"toporo: what was fitted so far is in {out.parent / kept.name}: the same command goes on from there.",
-                err=True,
-            )
+        if kept.exists():
+            say(f"toporo: what was fitted so far is in {kept.name}: the same command goes on from there.", err=True)
         raise
     shutil.rmtree(kept, ignore_errors=True)
 
 
-def summary(model: TableModel) -> dict[str, Any]:
-    """What a fit came to, as plain values for JSON."""
-    table = model.explain()
-    return {
-        "task": model.task,
-        "target": model.target,
-        "group": model.group,
-        "classes": None if model.classes is None else list(model.classes),
-        "columns": [vars(column) | {} for column in model.columns],
-        "inputs": len(model.encoder.names),
-        "test_groups": list(model.test_groups),
-        "penalty": number_to_json(model.estimator.penalty_),
-        "penalty_scores": [
-            {
-                "penalty": number_to_json(score.penalty),
-                "score": score.score,
-                "spread": score.spread,
-                "folds": score.folds,
-            }
-            for score in model.estimator.penalty_scores_ or ()
-        ],
-        "ridge": getattr(model.estimator, "ridge_", None),
-        "rows_in_effect": getattr(model.estimator, "rows_in_effect_", None),
-        "prior_capped_mass": getattr(model.estimator.prior_, "capped_mass", 0.0),
-        "prior_bootstrap_rms": getattr(model.estimator.prior_, "bootstrap_rms", None),
-        "prior_fallback_reason": getattr(model.estimator.prior_, "fallback_reason", ""),
-        "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
-        "groups": None,
-        "league": None,
-        table.key: table.to_dict(),
-        "kriged": table.about if model.kriged else None,
-        "auto": table.about if table.key == "league" else None,
-        "about": model.about,
-    }
+def _show(model: TableModel, flags: opt.Flags) -> None:
+    from toporo.pages.model_text import ModelReport, summary  # jinja2, which a fit does without
 
-
-def _show(model: TableModel, verbose: bool) -> None:
-    ranked = model.columns if verbose else sorted(model.columns, key=lambda column: ROLES.index(column.role))
-    print_table(
-        ["column", "role", "type", "note"],
-        [[c.name, c.role, c.kind, c.note] for c in ranked],
-        most=None if verbose else COLUMNS,
-        thing="column",
-    )
-    rows, apart, dropped = (model.about[key] for key in ("rows", "rows_set_aside", "rows_dropped"))
-    parts = [many(rows, "row"), many(model.about["groups"], "group"), many(len(model.encoder.names), "input")]
-    rest = [f"; {many(count, 'row')} {what}" for count, what in ((apart, "set aside"), (dropped, "dropped")) if count]
-    tell(f"{model.task.capitalize()} of {model.target!r}: {', '.join(parts)}{''.join(rest)}.")
-    if model.test_groups:
-        tell(f"Test groups: {listed(model.test_groups)}.")
-    prior = model.estimator.prior_
-    if prior is not None:
-        saw = f"; of the test groups it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
-        even = f", {100 * prior.uniform_share:g} % of it even" if prior.uniform_share else ""
-        even += f", {100 * prior.capped_mass:.2g} % taken from groups of few rows" if prior.capped_mass else ""
-        tell(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
-    choice = model.estimator.penalty_scores_
-    if choice:
-        tell(
-            f"Penalty: {model.estimator.penalty_:g}, the best of {len(choice)} over {many(choice[0].folds, 'fold')} of "
-            "groups left out."
-        )
-    elif model.estimator.penalty_ is not None:
-        say(f"Penalty: {model.estimator.penalty_:g}.")
-    table = model.explain()
-    most = shown_of(len(table), None if verbose else SHOWN)
-    say(f"{table.who}{f', the {most} {table.first} of {len(table)}' if len(table) > most else ''}:")
-    say(table[:most].lines())
-    say_more(len(table) - most, "line")
-    for sentence in (*table.about.get("words", getattr(table, "effect", ())), *table.remarks):
-        tell(sentence)
+    table, sentences = model.explain(), summary(ModelReport(model))
+    if flags.json:
+        facts = {name: getattr(model, name) for name in ("task", "target", "group", "classes", "test_groups", "about")}
+        facts |= {"columns": [vars(column) for column in model.columns], "summary": sentences}
+        facts["penalty"] = number_to_json(model.estimator.penalty_)
+        say_data({**facts, **table.about, table.key: table.to_dict()})
+        return
+    most = None if flags.verbose else SHOWN
+    columns = sorted(model.columns, key=lambda column: ROLES.index(column.role))
+    rows = [[column.name, column.role, column.kind, column.note] for column in columns]
+    print_table(["column", "role", "type", "note"], rows[:most])
+    say_more(len(rows[most:]) if most else 0, "column")
+    tell(*sentences)
+    shown = table[:most]
+    say(f"{table.title(len(shown))}\n{shown.lines()}")
+    say_more(len(table) - len(shown), "line")

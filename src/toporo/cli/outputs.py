@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toporo.errors import SettingError, warn
 from toporo.files import write_whole
-from toporo.text import is_address
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,17 +21,14 @@ PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": 
 PAGES = ("html", "htm")
 
 
-def outputs(
-    given: Sequence[Path] | None, kinds: Mapping[str, Iterable[str]], *, data: str = "-", models: Iterable[Path] = ()
-) -> dict[str, Path]:
+def outputs(given: Sequence[Path] | None, kinds: Mapping[str, Collection[str]], *taken: str | Path) -> dict[str, Path]:
     """Return the files of ``--out`` by what they hold, or raise an error before the work if one cannot be written.
 
     Parameters
     ----------
     given : the files, at most one of each kind.
     kinds : what a file may hold, each with the suffixes that ask for it, without the dot.
-    data : the table, which no file may overwrite.
-    models : model folders, in which no file may lie.
+    taken : the table and model folders, which no file may replace or lie in.
     """
     by_suffix = {suffix: kind for kind, suffixes in kinds.items() for suffix in suffixes}
     chosen: dict[str, Path] = {}
@@ -43,38 +39,30 @@ def outputs(
             raise SettingError(f"--out {path}: expected a name that ends in {expected}.")
         if kind in chosen:
             raise SettingError(f"--out {path}: the {kind} goes to {chosen[kind]} already. Give one file of that kind.")
-        chosen[kind] = path
-    for path in chosen.values():
-        check_writable(data, {"--out": path})
-        for model in models:
-            if Path(realpath(path)).parent == Path(realpath(model)):
-                raise SettingError(f"--out {path} is in the folder of the model: choose a place of its own.")
+        chosen[kind] = check_writable(path, *taken)
     return chosen
 
 
-def check_writable(data: str, wanted: Mapping[str, Path | None]) -> None:
-    """Raise before the work if a file cannot be written.
+def check_writable(path: Path, *taken: str | Path) -> Path:
+    """Return the path of a file to write, or raise an error if it cannot be written or is taken."""
+    if not path.parent.is_dir():
+        raise SettingError(f"--out {path}: there is no folder {path.parent}. Make it first, or choose another.")
+    if path.exists() and not path.is_file():
+        raise SettingError(f"--out {path}: that is not a plain file. Give the name of one.")
+    if not os.access(path.parent, os.W_OK):
+        raise SettingError(f"--out {path}: the folder {path.parent} may not be written to. Choose another.")
+    for other in taken:
+        if Path(realpath(path)).is_relative_to(realpath(other)):
+            where = f"is in the folder {other}" if Path(other).is_dir() else "is the table itself"
+            raise SettingError(f"--out {path} {where}: choose a place of its own.")
+    return path
 
-    Parameters
-    ----------
-    data : the table, which no file may overwrite.
-    wanted : files by flag.
-    """
-    taken = {} if data == "-" or is_address(data) else {realpath(data): "the table itself"}
-    for flag, path in wanted.items():
-        if path is None:
-            continue
-        if not path.parent.is_dir():
-            raise SettingError(f"{flag} {path}: there is no folder {path.parent}. Make it first, or choose another.")
-        if path.exists() and not path.is_file():
-            raise SettingError(f"{flag} {path}: that is not a plain file. Give the name of one.")
-        if not os.access(path.parent, os.W_OK):
-            raise SettingError(f"{flag} {path}: the folder {path.parent} may not be written to. Choose another.")
-        if Path(data).is_dir() and Path(realpath(path)).is_relative_to(realpath(data)):
-            raise SettingError(f"{flag} {path} is in the folder of the table: choose a place of its own.")
-        other = taken.setdefault(realpath(path), flag)
-        if other != flag:
-            raise SettingError(f"{flag} {path} is {other}: give every file a name of its own.")
+
+def check_folder(path: Path) -> None:
+    """Raise an error before the work if a folder of results cannot be made or written to."""
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise SettingError(f"--out {path}: {above} is not a folder that may be written to. Choose another.")
 
 
 def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
@@ -95,7 +83,7 @@ def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
 
 
 def graph_figure(draw: Callable[[Axes], object], groups: int) -> Figure:
-    """A figure whose size suits so many groups, its axes filled by ``draw``."""
+    """Return a figure whose size suits so many groups, its axes filled by ``draw``."""
     from matplotlib.figure import Figure
 
     side = min(14.0, max(5.0, 1.5 * groups**0.5))

@@ -2,170 +2,99 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.options import Flags, choice, completing, either, in_help, option, takes_flags
-from toporo.cli.running import RunProgress, interruptible, register
-from toporo.cli.settings import parse_settings
-from toporo.cli.terminal import say
+from toporo.cli import options as opt
+from toporo.cli.running import register, working
+from toporo.cli.settings import settings_option
+from toporo.cli.terminal import say, say_files
 from toporo.paper.base import BENCHMARKS, VisionChoices
 from toporo.paper.report import write_report
 from toporo.paper.results import Results
 from toporo.paper.runner import reproduce as run
-from toporo.paper.tables import methods_text, print_results
+from toporo.paper.search import print_search, read_search, search_settings
+from toporo.paper.tables import print_results
+from toporo.progress import Progress
 
-_RUNS, _DATA, _OUTPUT, _IMAGES = "Runs", "Data", "Output", "Benchmarks on images"
-
-
-def _list_methods(wanted: bool) -> None:
-    if wanted:
-        say(methods_text())
-        raise typer.Exit
+_PROTOCOL = "fair, the same for all methods; for dg15 and dg60 paper too, as the authors ran them."
+_VARIANT = (
+    "Comma-separated variants, each with a table, all unless given: on images test domains or events, such as "
+    "photo,sketch; for tpt48 east-west or north-south, / and season, sliding (in training) or all-sliding (in training "
+    "and test), such as 'east-west/season' or '*/season'."
+)
+_SEARCH = "Try the paper's grid of settings instead, and show what each rule for choosing would get; not on images."
+_OUT = (
+    "Folder for results, runs/BENCHMARK unless given. The table keeps other methods run there with the same settings."
+)
 
 
 @register("reproduce")
-@takes_flags()
+@opt.takes_options
 def reproduce(
-    benchmark: Annotated[
-        str,
-        typer.Argument(
-            metavar="BENCHMARK",
-            help=in_help(
-                "dg15, dg60 or tpt48; on images pacs, vlcs, terra, office_home or sen1floods11; see toporo data list.",
-                BENCHMARKS,
-            ),
-            autocompletion=completing(BENCHMARKS),
-        ),
-    ],
-    protocol: Annotated[
-        str,
-        choice(
-            "fair, the same for all methods; for dg15 and dg60 paper too, as the authors ran them.",
-            _RUNS,
-            ("fair", "paper"),
-            checked=False,
-        ),
-    ] = "fair",
-    seeds: Annotated[int, option("How many seeds: 0, 1, …", _RUNS, min=1)] = 3,
-    methods: Annotated[
-        str | None,
-        option(
-            "Comma-separated names, e.g. erm,tro-physical; see --list-methods.",
-            _RUNS,
-            show_default="those of the table",
-        ),
-    ] = None,
-    variant: Annotated[
-        str | None,
-        option(
-            "Comma-separated variants, each with a table: on images test domains or events, such as photo,sketch; for "
-            "tpt48 east-west or north-south, / and season, sliding (in training) or all-sliding (in training and "
-            "test), such as 'east-west/season' or '*/season'.",
-            _RUNS,
-            show_default="all of them",
-        ),
-    ] = None,
-    search: Annotated[
-        bool,
-        option(
-            "Try the paper's grid of settings instead, and show what each rule for choosing would get.",
-            _RUNS,
-            "--search",
-            metavar="",
-        ),
-    ] = False,
-    out: Annotated[
-        Path | None,
-        option(
-            "Folder for results. The table keeps other methods that were run there with the same settings and data.",
-            _OUTPUT,
-            "--out",
-            "-o",
-            show_default="runs/BENCHMARK; for another protocol runs/BENCHMARK-PROTOCOL; for a search -search after it",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None, option("Folder with the published data.", _DATA, show_default="$TOPORO_DATA, else generated data")
-    ] = None,
-    source: Annotated[
-        str, choice("auto or generated (never look for files).", _DATA, ("auto", "generated"), checked=False)
-    ] = "auto",
-    settings: Annotated[
-        list[str] | None,
-        option(
-            f"A setting, as often as needed: {either(each.name for each in fields(VisionChoices))}; see "
-            "docs/images.md.",
-            _IMAGES,
-            "--set",
-            metavar="NAME=VALUE",
-            show_default="as the protocol says",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int, option("Runs at a time; 0 is one per core, on a GPU one.", _RUNS, min=0, show_default="0; on images 1")
-    ] = 0,
-    show: Annotated[
-        Path | None,
-        option(
-            "Run nothing: print the table of this results.json, or search.json with --search.", _OUTPUT, metavar="FILE"
-        ),
-    ] = None,
-    as_markdown: Annotated[bool, option("Print the table in Markdown.", _OUTPUT, "--markdown", metavar="")] = False,
-    list_methods: Annotated[  # noqa: ARG001  # its callback does the work
-        bool,
-        option(
-            "List the methods and exit.", _OUTPUT, "--list-methods", callback=_list_methods, is_eager=True, metavar=""
-        ),
-    ] = False,
+    benchmark: Annotated[str, typer.Argument(**opt.choice("", BENCHMARKS))],
+    protocol: Annotated[str, opt.option(**opt.choice(_PROTOCOL, ("fair", "paper")))] = "fair",
+    seeds: Annotated[int, opt.option("How many seeds: 0, 1, …", min=1)] = 3,
+    methods: Annotated[str | None, opt.option("Names, e.g. erm,tro-physical; those of the table unless given.")] = None,
+    variant: Annotated[str | None, opt.option(_VARIANT)] = None,
+    search: Annotated[bool, opt.option(_SEARCH)] = False,
+    out: Annotated[Path | None, opt.option(_OUT, "-o")] = None,
+    data: Annotated[Path | None, opt.option("Folder with the published data, $TOPORO_DATA unless given.")] = None,
+    source: Annotated[str, opt.option(**opt.choice("Data.", ("auto", "generated")))] = "auto",
+    settings: Annotated[list[Any] | None, settings_option(VisionChoices)] = None,
+    jobs: Annotated[int, opt.option("Runs at a time; 0 is one per core, on images one.", min=0)] = 0,
+    show: Annotated[Path | None, opt.option("Run nothing: print this results.json, or search.json.")] = None,
+    markdown: Annotated[bool, opt.option("Print the table in Markdown.")] = False,
     *,
-    flags: Flags,
+    flags: opt.Flags,
 ) -> None:
-    """Run one of the paper's tables: every method, honest controls, the paper's figures beside.
+    """Run one of the paper's tables: methods, controls, and the paper's figures beside them.
 
     Writes results.json and report.html (one file, opens offline). Interrupt
     it at any time: the same command goes on from where it was and gives the
     same figures, also with another number of jobs. Commands at once on one
-    folder share the work.
+    folder share the work. Settings are for images; see docs/images.md.
 
     Example: toporo reproduce dg15 --methods erm,tro-physical --seeds 1
     """
-    if flags.json and as_markdown:
-        raise typer.BadParameter("--json and --markdown exclude each other.")
-    style = "json" if flags.json else "markdown" if as_markdown else "terminal"
-    if search:
-        from toporo.paper.search import print_search, read_search, search_settings  # few commands need it
+    if (flags.json and markdown) or (search and settings):
+        raise typer.BadParameter("--json excludes --markdown, and --search excludes --set: leave one out.")
+    style = "json" if flags.json else "markdown" if markdown else "terminal"
     if show is not None:
         print_search(read_search(show, benchmark), style) if search else print_results(
             Results.read(show, benchmark), style
         )
         return
-    usual = benchmark if protocol == "fair" else f"{benchmark}-{protocol}"
-    folder = out or Path("runs") / (f"{usual}-search" if search else usual)
-    if search and settings:
-        raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images.")
-    vision = VisionChoices(**parse_settings(settings, VisionChoices)) if settings else None
-    asked: dict[str, Any] = {
-        "protocol": protocol, "seeds": seeds, "methods": methods.split(",") if methods is not None else None,
-        "data": data, "source": source, "variant": variant,
-    }  # fmt: skip
+    folder = out or Path("runs") / f"{benchmark}{'' if protocol == 'fair' else f'-{protocol}'}{'-search' * search}"
+    asked: dict[str, Any] = {"protocol": protocol, "seeds": seeds, "data": data, "source": source, "variant": variant}
+    asked |= {"methods": methods.split(",") if methods is not None else None, "say": _remark}
     kept = "what is done is kept, and the same command goes on from here"
-    with interruptible(kept), RunProgress(benchmark, quiet=flags.silent) as progress:
-        asked |= {"progress": progress.report, "say": progress.say}
+    with working(benchmark, quiet=flags.silent, outcome=kept), Progress(benchmark, 0, False) as shown:
+
+        def report(done: int, total: int, last: Any) -> None:
+            shown.total, shown.done = total, max(0, done - 1)
+            shown.step(f"{benchmark}: {done:,}/{total:,} runs", steps=min(done, 1))
+            if not flags.silent:
+                say(f"{shown.title} ({last or (f'{done} found from before' if done else 'starting')})", err=True)
+
         if search:
-            searched = search_settings(benchmark, folder, workers=jobs or None, **asked)
+            searched = search_settings(benchmark, folder, workers=jobs or None, progress=report, **asked)
+            written = [folder / "search.json"]
         else:
+            vision = VisionChoices(**dict(settings)) if settings else None
             workers = jobs or (1 if BENCHMARKS[benchmark].networks else None)
-            results = run(benchmark, folder, workers=workers, vision=vision, **asked)
+            results = run(benchmark, folder, workers=workers, vision=vision, progress=report, **asked)
+            written = [folder / "results.json", write_report(results, folder)]
     if search:
         print_search(searched, style)
-        say(f"results: {folder / 'search.json'}", err=flags.json or as_markdown)
-        return
-    report = write_report(results, folder)
-    for name, why in results.about.get("skipped", {}).items():
-        say(f"toporo: not run: {name}. {why}", err=True)
-    print_results(results, style)
-    say(f"results: {folder / 'results.json'}\nreport:  {report}", err=flags.json or as_markdown)
+    else:
+        for name, why in results.about.get("skipped", {}).items():
+            _remark(f"not run: {name}. {why}")
+        print_results(results, style)
+    say_files({path.stem: path for path in written}, err=style != "terminal")
+
+
+def _remark(text: str) -> None:
+    say(f"toporo: {text}", err=True)

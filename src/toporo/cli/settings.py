@@ -2,105 +2,73 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
-from dataclasses import Field, field, fields
-from typing import Annotated, Any, get_args, get_type_hints
+from collections.abc import Callable, Collection
+from dataclasses import field, fields
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import typer
 
-from toporo.cli.options import either, in_help, option, replaced
-from toporo.errors import SettingError, UnknownNameError
+from toporo.cli.options import option
+from toporo.errors import UnknownNameError
+
+#: Types of settings, for people.
+TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-def setting(
-    default: Any,
-    text: str,
-    *,
-    choices: Collection[str] = (),
-    least: float = -math.inf,
-    above: float = -math.inf,
-    most: float = math.inf,
-) -> Any:
+def setting(default: Any, text: str, *, choices: Collection[str] = (), least: float = -math.inf) -> Any:
     """Return a field of a dataclass of expert settings.
 
     Parameters
     ----------
     default, text : its default and its description.
-    choices : texts that it may be; one of type ``str`` must be one of them.
-    least, above, most : the smallest number that it may be, one that it must exceed, and the largest.
+    choices : names that it may be instead of a number; a text must be one of them.
+    least : the smallest number that it may be.
     """
-    limits = {"least": least, "above": above, "most": most}
-    return field(default=default, metadata={"text": text, "choices": choices, **limits})
+    return field(default=default, metadata={"text": text, "choices": choices, "least": least})
 
 
-def takes_settings(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make the option ``--set`` of the parameter ``settings``: those given, by name.
-
-    Parameters
-    ----------
-    kind : a dataclass whose fields are made by :func:`setting`.
-    """
-    listed = "\n\n".join(map(_described, fields(kind)))
-    text = f"Expert settings, as often as needed:\n\n{listed}"
-    annotation = Annotated[list[str] | None, option(text, "Settings", "--set", metavar="NAME=VALUE")]
-
-    def make(settings: list[str] | None) -> dict[str, Any]:
-        try:
-            parsed = parse_settings(settings or (), kind)
-            kind(**parsed)  # which may check how settings go together
-        except SettingError as error:
-            raise typer.BadParameter(str(error)) from None
-        return parsed
-
-    return lambda function: replaced(function, "settings", {"settings": (annotation, None)}, make)
+def settings_option(kind: type) -> Any:
+    """Return the option ``--set``: a list of pairs (name, value) with the types of a dataclass's fields."""
+    expected, lines = _expected(kind), []
+    for each in fields(kind):
+        default = "" if each.default is None else f"={str(each.default).lower()}"
+        lines.append(f"{each.name}{default} ({expected[each.name]}) {each.metadata.get('text', '')}".rstrip())
+    text = "\n\n".join(["Expert settings, as often as needed:", *lines])
+    return option(text, "--set", metavar="NAME=VALUE", parser=setting_parser(kind), show_default=False)
 
 
-def _described(each: Field[Any]) -> str:
-    """Describe a setting with its default and its choices."""
-    default = "" if each.default is None else f" ({str(each.default).lower()})"
-    return f"{each.name}{default}: {in_help(each.metadata['text'], each.metadata['choices'])}"
+def setting_parser(kind: type) -> Callable[[str], tuple[str, Any]]:
+    """Return a function from ``NAME=VALUE`` to the name of a dataclass's field and a value of its type."""
+    types, rules, expected = get_type_hints(kind), {each.name: each.metadata for each in fields(kind)}, _expected(kind)
 
-
-def parse_settings(given: Iterable[str], kind: type) -> dict[str, Any]:
-    """Return the settings of ``NAME=VALUE``, with the types of a dataclass's fields.
-
-    >>> from toporo.training import TrainingPlan
-    >>> parse_settings(["learning_rate=0.1", "average=swad"], TrainingPlan)
-    {'learning_rate': 0.1, 'average': 'swad'}
-    """
-    types, rules = get_type_hints(kind), {each.name: each.metadata for each in fields(kind)}
-    settings = {}
-    for text in given:
+    def parse(text: str) -> tuple[str, Any]:
         name, sign, value = text.partition("=")
         if not sign:
-            raise SettingError(f"--set {text}: expected NAME=VALUE, such as {next(iter(types))}=….")
+            raise typer.BadParameter(f"{text!r}: expected NAME=VALUE, such as {next(iter(types))}=….")
         if name not in types:
-            raise UnknownNameError("setting", name, types)
-        settings[name] = _value(text, value, types[name], rules[name])
-    return settings
+            raise typer.BadParameter(str(UnknownNameError("setting", name, types)))
+        choices, least = rules[name].get("choices", ()), rules[name].get("least", -math.inf)
+        try:
+            found = value if value in choices else msgspec.convert(value, types[name], strict=False)
+        except msgspec.ValidationError:
+            found = math.nan
+        allowed = found in (choices or [found]) if isinstance(found, str) else found >= least
+        if not allowed:
+            raise typer.BadParameter(f"{text}: expected {expected[name]}.")
+        return name, found
+
+    return parse
 
 
-def _value(text: str, value: str, kind: Any, rule: Any) -> Any:
-    """Return a value in the first form that its type and its rule allow."""
-    choices, least = rule.get("choices", ()), rule.get("least", -math.inf)
-    above, most = rule.get("above", -math.inf), rule.get("most", math.inf)
-    if value in choices:
-        return value
-    values: list[Any] = [] if choices and kind is str else [value]
-    for convert in (float, json.loads):  # a number or true; if the setting takes neither, it is text
-        with suppress(ValueError):
-            values.insert(0, convert(value))
-    for candidate in values:
-        with suppress(msgspec.ValidationError, TypeError):
-            found = msgspec.convert(candidate, kind, strict=False, dec_hook=lambda wanted, plain: wanted(plain))
-            if not isinstance(found, int | float) or (least <= found <= most and found > above):
-                return found
-    words = {int: "a whole number", float: "a number", bool: "true or false"}
-    bound = f" of at least {least:g}" if least > -math.inf else f" above {above:g}" if above > -math.inf else ""
-    bound += "" if most == math.inf else f"{' and' if bound else ''} at most {most:g}"
-    expected = [f"{words[part]}{bound}" for part in (get_args(kind) or (kind,)) if part in words]
-    raise SettingError(f"--set {text}: expected {either([*choices, *expected])}.")
+def _expected(kind: type) -> dict[str, str]:
+    """Describe the values that each field of a dataclass may have."""
+    described = {}
+    types = get_type_hints(kind)
+    for each in fields(kind):
+        choices, least = each.metadata.get("choices", ()), each.metadata.get("least", -math.inf)
+        names = [TYPES[part] for part in get_args(types[each.name]) or [types[each.name]] if part in TYPES]
+        values = [*choices, *([] if names == ["text"] and choices else names)]
+        described[each.name] = " or ".join(values) + (f" of at least {least:g}" if least > -math.inf else "")
+    return described

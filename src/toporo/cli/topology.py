@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-from rich.table import Table
-from rich.text import Text
-
-from toporo.cli.options import Coordinates, DataFile, Delimiter, Flags, choice, data_source, out_option, takes_flags
+from toporo.cli import options as opt
 from toporo.cli.outputs import PICTURES, graph_figure, outputs, write_picture
-from toporo.cli.roles import takes_roles
+from toporo.cli.roles import PointRoles
 from toporo.cli.running import register, working
-from toporo.cli.settings import setting, takes_settings
-from toporo.cli.terminal import say, say_data, say_more, tell
+from toporo.cli.settings import setting, settings_option
+from toporo.cli.terminal import print_table, say, say_data, say_files, say_more, tell
 from toporo.coordinates import read_coordinates
-from toporo.errors import DataError, SettingError, UnknownNameError, listed
-from toporo.files import write_text
-from toporo.groups import Groups
-from toporo.progress import make_console
+from toporo.errors import DataError, UnknownNameError, listed
 from toporo.tables.read import Points, read_points
 from toporo.tables.roles import Roles
-from toporo.text import many, number, printable
+from toporo.text import many
 from toporo.topology.cuts import CUTS
-from toporo.topology.diffusion import GroupDistances
 from toporo.topology.graph import GroupGraph, Origin
-from toporo.topology.learn import Learned, learn
+from toporo.topology.learn import learn_topology
 
 #: Edges shown; --verbose, --out and --json have all.
 SHOWN = 25
-
-
-#: What ``--out`` writes, by suffix.
-KINDS = {"graph": ("json",), "distances": ("csv",), "picture": tuple(PICTURES)}
+_CUT = (
+    "mst-knn: nearest groups and a spanning tree; mst-knn-ties: and all pairs as short up to a tenth; knn: nearest "
+    "groups; percentile: small distances."
+)
 
 
 @dataclass(frozen=True)
@@ -46,56 +35,29 @@ class TopologySettings:
 
     scale: bool = setting(True, "centre every feature and divide it by its standard deviation, as columns have units")
     nearest_groups: int | None = setting(None, "nearest groups to keep; the log of their number unless given", least=1)
-    percentile: float = setting(80.0, "of all distances, for --cut percentile", above=0, most=100)
-    resamples: int | None = setting(
-        None, "how often to draw the points anew, to see which edges stay; 20, or 0 beyond 10 000 points", least=0
-    )
+    percentile: float = setting(80.0, "of all distances, for --cut percentile", least=0)
+    resamples: int | None = setting(None, "of the points, for stability; 20, or 0 beyond 10 000 points", least=0)
     seed: int = setting(0, "of the resamples", least=0)
-    kernel: str = setting(
-        "auto",
-        "dense: all pairs of points; knn: nearest ones; auto: dense up to 2000",
-        choices=("auto", "dense", "knn"),
-    )
+    kernel: str = setting("auto", "all pairs of points, or nearest ones", choices=("auto", "dense", "knn"))
     neighbors: int = setting(15, "nearest points that a point is joined to", least=1)
-    sigma: float = setting("knn", "width of the kernel: a number, knn or median", choices=("knn", "median"), above=0)
-    scales: int = setting(10, "diffusion times go up to 2 to the power of it", least=1, most=20)
+    sigma: float = setting("knn", "width of the kernel", choices=("knn", "median"), least=0)
+    scales: int = setting(10, "diffusion times go up to 2 to the power of it", least=1)
     alpha: float = setting(0.5, "how strongly short times are damped")
     device: str = setting("auto", "auto, cpu, cuda, cuda:1, …")
 
-    def __post_init__(self) -> None:
-        if self.resamples == 1:
-            raise SettingError("--set resamples=1: 1 says nothing about spread: use at least 2, or 0 for none.")
-
 
 @register("topology")
-@takes_flags(memory_limit=True)
-@takes_roles(optional=["target"], without=["weight", "categorical", "graph", "task"])
-@takes_settings(TopologySettings)
+@opt.takes_options
 def topology(
-    data: DataFile,
-    roles: Roles,
-    settings: dict[str, Any],
-    delimiter: Delimiter = ",",
-    cut: Annotated[
-        str,
-        choice(
-            "mst-knn: nearest groups and a spanning tree; mst-knn-ties: and all pairs as short up to a tenth; "
-            "knn: nearest groups; percentile: small distances.",
-            "Graph",
-            CUTS,
-            metavar="CUT",
-        ),
-    ] = "mst-knn",
-    coordinates: Coordinates = None,
-    out: Annotated[
-        list[Path] | None,
-        out_option(
-            "Write the graph to a .json file, all distances between groups to a .csv file, or draw the graph: .png, "
-            ".svg or .pdf."
-        ),
-    ] = None,
+    data: opt.DataFile,
+    roles: PointRoles,
+    settings: Annotated[list[Any] | None, settings_option(TopologySettings)] = None,
+    delimiter: opt.Delimiter = ",",
+    cut: Annotated[str, opt.option(**opt.choice(_CUT, CUTS))] = "mst-knn",
+    coordinates: opt.Coordinates = None,
+    out: Annotated[list[Path] | None, opt.option("Graph: .json. Picture: .png, .svg or .pdf.", "-o")] = None,
     *,
-    flags: Flags,
+    flags: opt.LimitedFlags,
 ) -> None:
     """Learn from a table which groups are related.
 
@@ -107,122 +69,69 @@ def topology(
 
     Example: toporo topology sales.csv --group state --out states.png
     """
-    files = outputs(out, KINDS, data=data)
+    files = outputs(out, {"graph": ("json",), "picture": PICTURES}, data)
     places = None if coordinates is None else read_coordinates(coordinates)
-    scale = settings.pop("scale", True)
-    with working("learning the graph", "nothing was written", quiet=flags.silent):
-        points = read_points(data_source(data), roles, delimiter=delimiter)
+    chosen = {"cut": cut, "memory_limit": flags.memory_limit, **dict(settings or ())}
+    test = list(roles.test_groups or ())
+    with working("learning the graph", quiet=flags.silent):
+        points = read_points(opt.data_source(data), Roles.of(**roles.given), delimiter=delimiter)
         _say_columns(points)
-        points = points.standardised() if scale else points
-        test = _test_groups(points, roles.test_groups)
-        learned = _learn(points, test, scale, cut=cut, memory_limit=flags.memory_limit, **settings)
-        graph = learned.graph if places is None else places.place(learned.graph)
-    if "graph" in files:
-        graph.to_json(files["graph"])
-    if "distances" in files:
-        _write_distances(files["distances"], learned.distances)
-    if "picture" in files:
-        train = [name for name in graph.names if name not in test] if test else None
-        with working("drawing the graph", "the picture was not written", quiet=flags.silent):
-            write_picture(
-                files["picture"],
-                lambda: graph_figure(lambda ax: graph.plot(ax, train=train, test=test or None), len(graph)),
-            )
+        graph = _learn(points, test, **chosen)
+        graph = graph if places is None else places.place(graph)
+        if "graph" in files:
+            graph.to_json(files["graph"])
+        if "picture" in files:
+            train = [name for name in graph.names if name not in test] if test else None
+            figure = graph_figure(lambda ax: graph.plot(ax, train=train, test=test or None), len(graph))
+            write_picture(files["picture"], lambda: figure)
     if flags.json:
         say_data(graph.to_json())
     else:
-        console = make_console(width=None if sys.stdout.isatty() else 132)
-        pieces = many(len(graph.components()), "connected piece")
-        say(f"{len(graph)} groups, {many(len(graph.edges), 'edge')}, in {pieces}")
-        console.print(_edges(graph, test, None if flags.verbose else SHOWN))
-        if not flags.verbose:
-            say_more(len(graph.edges) - SHOWN, "edge")
-        for sentence in _how(graph, test):
-            tell(sentence)
-    for what, path in files.items():
-        say(f"{what + ':':<10} {path}", err=flags.json)
+        _show(graph, test, flags.verbose)
+    say_files(files, err=flags.json)
 
 
 def _say_columns(points: Points) -> None:
-    """What of the table is used, on standard error."""
-    left = ", ".join(f"{name!r} ({why})" for name, why in list(points.left_out.items())[:20])
-    more = f", … ({len(points.left_out)} in all)" if len(points.left_out) > 20 else ""
-    say(f"toporo: features: {listed(points.names, limit=20)}", err=True)
-    if left:
-        say(f"toporo: left out: {left}{more}", err=True)
-    for remark in points.remarks:
-        say(f"toporo: {remark}", err=True)
-    if points.dropped:
-        total = len(points) + points.dropped
-        say(f"toporo: dropped {points.dropped} of {total} rows that lack a group", err=True)
+    left = [f"{name!r} ({why})" for name, why in points.left_out.items()]
+    lines = [f"features: {listed(points.names, limit=20)}", *points.remarks]
+    lines += [f"left out: {', '.join(left[:20])}{', …' * (len(left) > 20)}"] * bool(left)
+    lines += [f"dropped {many(points.dropped, 'row')} without a group"] * bool(points.dropped)
+    for line in lines:
+        say(f"toporo: {line}", err=True)
 
 
-def _test_groups(points: Points, names: tuple[str, ...]) -> list[str]:
-    """Return the test groups; all must have rows, and there must be others to train on."""
+def _learn(points: Points, test: list[str], *, scale: bool = True, **settings: Any) -> GroupGraph:
+    """Learn the graph over the groups of a table, with the table's part in its making on record."""
     known = [str(name) for name in points.ids.groups]
-    for name in names:
+    for name in test:
         if name not in known:
             raise UnknownNameError("test group", name, known)
-    if set(names) == set(known):
+    if set(test) == set(known):
         raise DataError(f"every group is a test group ({listed(known)}): leave at least one to train on.")
-    return list(names)
+    points = points.standardised() if scale else points
+    graph = learn_topology(points.features, points.ids, **settings)
+    details = {**graph.origin.details, "features": list(points.names), "standardised": scale}
+    return graph.replace(origin=Origin(graph.origin.kind, bool(test), details))
 
 
-def _learn(points: Points, test: list[str], scaled: bool, **settings: Any) -> Learned:
-    """The topology of a table, with the table's part in its making on record."""
-    if test:
-        apart = np.isin(points.ids.codes, points.ids.groups.encode(test))
-        labels = [Groups.of(points.ids.groups.decode(points.ids.codes[rows])) for rows in (~apart, apart)]
-        settings |= {"test_features": points.features[apart], "test_groups": labels[1]}
-        learned = learn(points.features[~apart], labels[0], **settings)
-    else:
-        learned = learn(points.features, points.ids, **settings)
-    graph = learned.graph
-    details = dict(graph.origin.details) | {"features": list(points.names), "standardised": scaled}
-    origin = Origin(graph.origin.kind, graph.origin.saw_test_inputs, details)
-    return replace(learned, graph=graph.replace(origin=origin))
-
-
-def _write_distances(path: Path, distances: GroupDistances) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["group", *distances.names])
-    writer.writerows([name, *row] for name, row in zip(distances.names, distances.matrix.tolist(), strict=True))
-    write_text(path, text.getvalue())
-
-
-def _edges(graph: GroupGraph, test: list[str], most: int | None) -> Table:
-    def shown(name: object) -> Text:
-        return Text(printable(f"{name} (test)" if name in test else str(name), keep=""))
-
-    table, stability = Table(), graph.stability
-    table.add_column("group", overflow="fold")
-    table.add_column("group", overflow="fold")
-    table.add_column("distance", justify="right", no_wrap=True)
-    if stability is not None:
-        table.add_column("stability", justify="right", no_wrap=True)
-    for (a, b), length in list(graph.edges.items())[:most]:
-        kept = [] if stability is None else [f"{stability[a, b]:.0%}".replace("%", " %")]
-        table.add_row(shown(a), shown(b), f"{length:.4f}" if length >= 1e-3 else number(length), *kept)
-    return table
-
-
-def _how(graph: GroupGraph, test: list[str]) -> list[str]:
-    """How a graph was learned, for people, one sentence each."""
-    how = graph.origin.details
-    joined = f", {how['neighbors']} neighbours" if "neighbors" in how else ""
-    lines = [
-        f"From {many(how['points'], 'point')} in {many(len(how['features']), 'feature')}"
-        f"{' (standardised)' if how['standardised'] else ''}: {how['kernel']} kernel{joined}, {how['scales']} scales, "
-        f"Chebyshev order {how['order']}, {how['engine']} on {how['device']}; distances are within "
-        f"{how['error']:.0e} of exact ones."
-    ]
-    if "resamples" in how:
-        lines.append(f"Stability: the share of {how['resamples']} resamples of the points that keep the edge.")
-    else:
-        lines.append("Stability was not measured: --set resamples=20 does that.")
-    if graph.isolates:
-        lines.append(f"Without an edge: {listed(graph.isolates)}.")
-    if graph.origin.saw_test_inputs:
-        lines.append(f"Inputs of the test groups were seen: {listed(test)}.")
-    return lines
+def _show(graph: GroupGraph, test: list[str], verbose: bool) -> None:
+    how, stability = graph.origin.details, graph.stability
+    pieces = many(len(graph.components()), "connected piece")
+    tell(f"{len(graph)} groups, {many(len(graph.edges), 'edge')}, in {pieces}")
+    rows = []
+    for pair, length in list(graph.edges.items())[: None if verbose else SHOWN]:
+        kept = [] if stability is None else [f"{100 * stability[pair]:.0f} %"]
+        rows.append([*(f"{name} (test)" if name in test else str(name) for name in pair), f"{length:.4g}", *kept])
+    titles = ["group", "group", "distance"] + ["stability"] * (stability is not None)
+    print_table(titles, rows, numbers=(2, 3))
+    say_more(len(graph.edges) - len(rows), "edge")
+    points = f"{many(how['points'], 'point')} in {many(len(how['features']), 'feature')}"
+    scaled = " (standardised)" if how["standardised"] else ""
+    tell(
+        f"From {points}{scaled}: {how['kernel']} kernel, {how['scales']} scales, {how['engine']} on {how['device']}.",
+        f"Stability: the share of {how['resamples']} resamples of the points that keep the edge."
+        if "resamples" in how
+        else "Stability was not measured: --set resamples=20 does that.",
+        f"Without an edge: {listed(graph.isolates)}." if graph.isolates else "",
+        f"Inputs of the test groups were seen: {listed(test)}." if test else "",
+    )

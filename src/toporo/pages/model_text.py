@@ -73,7 +73,7 @@ def summary(report: ModelReport) -> list[str]:
     """Return sentences about the fit, those of the model about itself, and what the evaluation found."""
     evaluation, table = report.evaluation, report.table
     words = table.about.get("words", getattr(table, "effect", ()))
-    sentences = [_fitted(report), *words, *_used(report.model), *table.remarks]
+    sentences = [_fitted(report), *words, *_used(report.model), *_penalty(report.model), *table.remarks]
     if evaluation is not None:
         new = sum(not score.trained for score in evaluation.groups)
         rows = many(sum(score.rows for score in evaluation.groups), "row")
@@ -94,6 +94,8 @@ def _fitted(report: ModelReport) -> str:
     count = about.get("rows")
     rows = f"{many(count, 'row')} in " if isinstance(count, int) else ""
     weighted = f"; rows are weighted by {quoted(model.weight)}" if model.weight else ""
+    for key, fate in (("rows_set_aside", "of test groups set aside"), ("rows_dropped", "left out")):
+        weighted += f"; {many(about[key], 'row')} {fate}" if about.get(key) else ""
     return (
         f"A {kind} (method {about.get('method')}) that predicts {what} {quoted(model.target)}, fitted to {rows}"
         f"{many(len(model.groups), 'group')} (column {quoted(model.group)}) of {short_name(about.get('source'))}"
@@ -113,6 +115,15 @@ def _used(model: TableModel) -> list[str]:
     share = f", {100 * prior.uniform_share:g} % of it uniform" if prior.uniform_share else ""
     groups = f"{prior.effective_groups:.1f} groups"
     return [f"The prior ({prior.measure}{share}) has {groups} in effect; of the test groups it used {used}."]
+
+
+def _penalty(model: TableModel) -> list[str]:
+    """Return which penalty a weighted model has, and how it was chosen."""
+    penalty, scores = model.estimator.penalty_, model.estimator.penalty_scores_
+    if penalty is None:
+        return []
+    chosen = f", the best of {len(scores)} over {many(scores[0].folds, 'fold')} of groups left out" if scores else ""
+    return [f"The penalty is {penalty:g}{chosen}."]
 
 
 def cautions(report: ModelReport) -> list[str]:

@@ -19,7 +19,7 @@ from toporo.files import write_text
 from toporo.groups import GroupIds, Groups
 from toporo.tables.resample import Bootstrap, Interval, Whole
 from toporo.tables.tally import ALL, INSIDE, LARGEST_TARGET, OUTSIDE, Cell, Judge, Seen, Tallies
-from toporo.text import hops_text, number_to_json, short_name
+from toporo.text import hops_text, many, number, number_to_json, short_name
 from toporo.types import Array
 
 #: The metric by which groups are ranked, for each task.
@@ -214,31 +214,58 @@ class Evaluation:
             write_text(path, text.getvalue())
         return text.getvalue()
 
-    def lines(self, most: int | None = None) -> list[str]:
-        """An aligned table for a terminal: the summary, then the worst ``most`` groups (all unless given)."""
-        shown = self.groups if most is None else self.groups[:most]
-        rest = len(self.groups) - len(shown)
+    def cells(self, most: int | None = None, *, intervals: bool = True) -> tuple[list[str], list[list[str]]]:
+        """Return the table as text: titles, the summary, and the worst groups.
+
+        Parameters
+        ----------
+        most : groups that are shown; all unless given.
+        intervals : give intervals of all metrics, not of the leading one alone, and the sizes of those predicted.
+        """
+        names = [name for name in self.overall if intervals or name not in ("width", "set_size")]
         total = sum(score.rows for score in self.groups)
-        table = [["", "rows", "hops", *self.overall]]
+        new = [score.rows for score in self.groups if not score.trained]
+        lines: list[tuple[str, int, str, Mapping[str, Interval]]] = []
         if self.unseen:
-            new = [score.rows for score in self.groups if not score.trained]
-            title = f"mean over {len(new)} group(s) not trained on"
-            table.append([title, str(sum(new)), "", *map(str, self.unseen.values())])
-        table.append([f"mean over {len(self.groups)} group(s)", str(total), "", *map(str, self.overall.values())])
-        table.append(["all rows together", str(total), "", *map(str, self.pooled.values())])
+            lines.append((f"mean over {many(len(new), 'group')} not trained on", sum(new), "", self.unseen))
+        lines.append((f"mean over {many(len(self.groups), 'group')}", total, "", self.overall))
+        lines.append(("all rows together", total, "", self.pooled))
         for hop, metrics in self.by_hop.items():
             rows = sum(score.rows for score in self.groups if _label(score) == hop)
-            table.append(["mean over groups", str(rows), hop, *map(str, metrics.values())])
-        for where, part in self.by_reach.items():
-            table.append([f"rows {where}", str(part.rows), "", *map(str, part.metrics.values())])
+            lines.append(("mean over groups", rows, hop, metrics))
+        lines += [(f"rows {where}", part.rows, "", part.metrics) for where, part in self.by_reach.items()]
         least = self.least_covered
-        named = [(f"least covered: {short_name(least.group, 40)}", least)] if least is not None else []
-        for title, score in [*named, *((short_name(score.group, 40), score) for score in shown)]:
+        shown = [(short_name(score.group, 40), score) for score in self.groups[:most]]
+        for title, score in [*([] if least is None else [(f"least covered: {least.group}", least)]), *shown]:
             hops = _label(score) if self.by_hop else TRAINED if score.trained else ""
-            table.append([title, str(score.rows), hops, *map(str, score.metrics.values())])
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
-        return [*lines, f"… and {rest} more group(s)"] if rest else lines
+            lines.append((title, score.rows, hops, score.metrics))
+        cells = [
+            [title, str(rows), hops, *(_text(values[name], intervals or name == self.metric) for name in names)]
+            for title, rows, hops, values in lines
+        ]
+        return ["", "rows", "hops", *names], cells
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the columns and rows of the table."""
+        groups, level = many(len(self.groups), "group"), f"{100 * self.level:g} % intervals"
+        sentences = [f"{groups}, worst first by {self.metric}; in brackets {level} of {self.resamples:,} resamples."]
+        if self.by_hop:
+            sentences.append("Hops are edges to the nearest group that the model was trained on.")
+        if "outside" in self.by_reach:
+            where = f"they are in {many(self.by_reach['outside'].groups, 'group')}"
+            sentences.append(f"Rows outside are farther from those trained on than validation has been; {where}.")
+        if "coverage" in self.overall:
+            sentences.append("Coverage is the share of rows whose target lies in their interval or set of classes.")
+        return sentences
+
+    def lines(self, most: int | None = None) -> list[str]:
+        """Return an aligned table: the summary, then the worst ``most`` groups (all unless given)."""
+        titles, cells = self.cells(most)
+        widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (titles, *cells)]
+        rest = 0 if most is None else len(self.groups) - most
+        return [*lines, f"… and {rest} more group(s)"] if rest > 0 else lines
 
     def __str__(self) -> str:
         return "\n".join(self.lines(20))
@@ -568,6 +595,15 @@ def _label(score: GroupScore) -> str:
     if score.trained:
         return TRAINED
     return NOT_IN_GRAPH if score.hops is None else hops_text(score.hops)
+
+
+def _text(interval: Interval, whole: bool) -> str:
+    """Return a metric, with its interval if that is wanted and exists, all with equal decimals."""
+    if not whole or math.isnan(interval.low):
+        return number(interval.value, zeros=True)
+    ends = (interval.value, interval.low, interval.high)
+    value, low, high = (number(end, max(map(abs, ends))) for end in ends)
+    return f"{value} [{low}, {high}]"
 
 
 def _distance(score: GroupScore) -> tuple[bool, float]:
