@@ -333,7 +333,7 @@ def test_explain_prints_draws_and_writes(toporo: Run, fitted: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("fit", "river.csv", "--group", "station", "--out", "m"), 1, "no target is named"),
+        (("fit", "river.csv", "--group", "station", "--out", "m"), 2, "--target"),
         ((*RIVER_FIT, "--set", "penalty=much"), 2, "expected auto or a number of at least 0"),
         ((*RIVER_FIT, "--task", "guess"), 2, "guess"),
         ((*RIVER_FIT, "--delimiter", "::"), 2, "not a single character"),

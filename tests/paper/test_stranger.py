@@ -106,8 +106,6 @@ def test_a_strangers_benchmark_has_a_table_a_results_file_and_a_report(toporo: R
 def test_it_is_listed_and_a_strangers_objective_runs_in_every_table(toporo: Run) -> None:
     listed = toporo("data", "list")
     assert "four valleys of a made-up river" in listed
-    methods = toporo("reproduce", "--list-methods")
-    assert methods.count("  worst ") == methods.count(":\n"), "in the table of every benchmark"
     table = toporo("reproduce", "rivers", "--methods", "erm,worst", "--seeds", 1, "--jobs", 1, "--json")
     assert {row["method"] for row in json.loads(table)} == {"erm", "worst"}
 

@@ -511,10 +511,12 @@ def test_text_table() -> None:
     lines = evaluated().lines()
     assert [line.split("  ")[0] for line in lines] == [
         "",
-        "mean over 2 group(s) not trained on",
-        "mean over 3 group(s)",
+        "mean over 2 groups not trained on",
+        "mean over 3 groups",
         "all rows together",
-        *["mean over groups"] * 3,
+        "hops 0 (trained on)",
+        "hops 2",
+        "hops no path",
         "PA",
         "NY",
         "OH",

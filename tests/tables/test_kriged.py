@@ -88,7 +88,7 @@ def test_portions_do_not_change_predictions(model: TableModel) -> None:
 def test_a_group_beside_the_graph_has_neighbors(model: TableModel) -> None:
     sea = only(AFTER, station=["mouth"])
     at_sea = sea | {"station": ["sea"] * 40}
-    with pytest.raises(GroupMismatchError, match=r"not in the graph: 'sea'.*neighbors=.*--neighbors"):
+    with pytest.raises(GroupMismatchError, match=r"not in the graph: 'sea'.*neighbors="):
         model.predict(at_sea)
     assert np.allclose(model.predict(at_sea, neighbors={"sea": ["mouth"]}), model.predict(sea))
 

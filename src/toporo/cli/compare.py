@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from toporo.cli import options as opt
 from toporo.cli.outputs import PAGES, outputs
-from toporo.cli.roles import TableRoles
+from toporo.cli.roles import FitRoles
 from toporo.cli.running import register, working
 from toporo.cli.settings import setting, settings_option
 from toporo.cli.terminal import print_table, say_data, say_files, tell
@@ -33,7 +33,7 @@ class CompareSettings:
 @opt.takes_options
 def compare(
     data: opt.DataFile,
-    roles: TableRoles,
+    roles: FitRoles,
     settings: Annotated[list[Any] | None, settings_option(CompareSettings)] = None,
     delimiter: opt.Delimiter = ",",
     against_estimator: Annotated[

@@ -19,7 +19,6 @@ from toporo.paper.loaded import data_folder, download_folder
 from toporo.progress import tracked
 
 Folder = Annotated[Path | None, opt.option("Folder of data; unless given $TOPORO_DATA, else ~/.cache/toporo.")]
-TABLES = [name for name, benchmark in BENCHMARKS.items() if benchmark.table is not None]
 commands = typer.Typer(help="List, download and check the benchmarks' data.", no_args_is_help=True)
 register("data")(commands)
 
@@ -80,7 +79,7 @@ def get_data(
 @commands.command("table")
 @opt.takes_options
 def table_data(
-    name: Annotated[str, typer.Argument(**opt.choice("", TABLES))],
+    name: Annotated[str, typer.Argument(**opt.choice("", BENCHMARKS))],
     out: Annotated[Path, opt.option("Write the rows to this CSV file.", "-o")],
     graph: Annotated[Path | None, opt.option("Write the edges to this CSV file.")] = None,
     test: Annotated[Path | None, opt.option("Write the test groups to this file, one name per line.")] = None,

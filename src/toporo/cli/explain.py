@@ -52,7 +52,8 @@ def explain(
         say_more(len(table) - len(shown), "line")
         if below := table.below(None if flags.verbose else MOST_BELOW):
             blank, title, *lines = below.split("\n")
-            tell(f"{blank}{title}")
+            say(blank)
+            tell(title)
             say("\n".join(lines))
         tell(*table.notes)
     say_files(files, err=flags.json)

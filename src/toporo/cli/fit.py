@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from toporo.cli import options as opt
-from toporo.cli.roles import TableRoles
+from toporo.cli.roles import FitRoles
 from toporo.cli.running import register, working
 from toporo.cli.settings import setting, settings_option
 from toporo.cli.terminal import print_table, say, say_data, say_more, tell
@@ -51,7 +51,7 @@ class FitSettings:
 @opt.takes_options
 def fit(
     data: opt.DataFile,
-    roles: TableRoles,
+    roles: FitRoles,
     out: Annotated[Path, opt.option("Folder to write the model to.", "-o")],
     settings: Annotated[list[Any] | None, settings_option(FitSettings)] = None,
     delimiter: opt.Delimiter = ",",

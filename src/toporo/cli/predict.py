@@ -120,6 +120,7 @@ def predicted(model: TableModel, data: str, engine: str, reading: dict[str, Any]
     reading : keywords of :meth:`TableModel.portions`.
     counts : to which remarks about the rows are added.
     """
+    empty: NoRowsError | None = None
     with open_pool(engine) as pool:
         shared = pool.share(model)
         table = find_table(opt.data_source(data), delimiter=reading["delimiter"])
@@ -130,28 +131,30 @@ def predicted(model: TableModel, data: str, engine: str, reading: dict[str, Any]
             for portions in several:
                 for portion, found in portions:
                     counts.update(found)
-                    if portion is not None:
+                    if isinstance(portion, NoRowsError):
+                        empty = portion
+                    else:
                         yield portion
                 shown.step(f"predicting: {counts[ROWS]:,} rows")
-    if not counts[ROWS]:
+    if empty is not None and not counts[ROWS]:
         skipped = {name: rows for (remark, name), rows in counts.items() if remark == SKIPPED}
-        raise UnknownGroupsError(skipped) if skipped else NoRowsError(f"{data} has no rows.")
+        raise UnknownGroupsError(skipped) if skipped else empty
 
 
-def predict_part(*call: Any) -> list[tuple[pa.Table | None, Counts]]:
+def predict_part(*call: Any) -> list[tuple[pa.Table | NoRowsError, Counts]]:
     """Predict a chunk of a table, as a worker does."""
     return list(_portions(*call))
 
 
 def _portions(
     model: TableModel, part: Any, reading: dict[str, Any], inputs: Any
-) -> Iterator[tuple[pa.Table | None, Counts]]:
+) -> Iterator[tuple[pa.Table | NoRowsError, Counts]]:
     """Yield portions of a part with what is to be said of them; it may have no rows if others have some."""
     try:
         for portion in model.portions(part, **reading, inputs=inputs):
             yield _table(portion, model, reading), _counts(portion, model)
     except NoRowsError as error:
-        yield None, Counts({(SKIPPED, name): rows for name, rows in getattr(error, "skipped", {}).items()})
+        yield error, Counts({(SKIPPED, name): rows for name, rows in getattr(error, "skipped", {}).items()})
 
 
 def _table(portion: Prediction, model: TableModel, reading: dict[str, Any]) -> pa.Table:

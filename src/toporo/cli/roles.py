@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from toporo.cli.options import choice, option, split_names
@@ -20,7 +20,7 @@ class PointRoles:
     """Roles in a table whose rows are points, as keywords of :meth:`toporo.tables.roles.Roles.of`."""
 
     group: Annotated[str, option("Column with the group of every row.", "-g")]
-    target: Annotated[str | None, option("Column to predict; fit and compare need one.", "-t")] = None
+    target: Annotated[str | None, option("Column to predict.", "-t")] = None
     features: Annotated[str | None, option("Columns to use, e.g. a,b,c.", callback=split_names)] = None
     exclude: Annotated[str | None, option("Columns not to use.", callback=split_names)] = None
     test_groups: Annotated[
@@ -32,8 +32,8 @@ class PointRoles:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The roles that were given, by name; the target in any case."""
-        return {name: value for name, value in vars(self).items() if value is not None or name == "target"}
+        """The roles that were given, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,3 +44,10 @@ class TableRoles(PointRoles):
     categorical: Annotated[str | None, option("Columns of numbers that are categories.", callback=split_names)] = None
     graph: Annotated[str | None, option(_GRAPH)] = None
     task: Annotated[str, option(**choice(_TASK, TASKS))] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRoles(TableRoles):
+    """Roles in a table whose target must be known."""
+
+    target: Annotated[str, option("Column to predict.", "-t")] = field()

@@ -50,7 +50,7 @@ def near(values: Array, graph: Any, groups: Groups, neighbors: Mapping[Name, Ite
     if strange:
         raise GroupMismatchError(
             f"group(s) that are not in the graph: {listed(strange)}. Say which groups they are next to, "
-            f"neighbors={{{strange[0]!r}: [...]}} (toporo predict --neighbors), leave their rows out, "
+            f"neighbors={{{strange[0]!r}: [...]}}, leave their rows out, "
             "--drop-rows (of tables: drop_rows=True), or fit with a graph that has them."
         )
     rows = []

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from toporo.errors import DataError
 from toporo.pages import Cell, Table
-from toporo.paper.base import listed_benchmarks
 from toporo.paper.methods import BenchMethod
 from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import AVERAGE, SELECTIONS, Results, Row
@@ -198,13 +197,3 @@ def _fitting(table: Table, console: Console) -> Iterator[RichTable]:
         end = next(fits, start + 1)
         yield part(start, end)
         start = end
-
-
-def methods_text() -> str:
-    """Return the methods of every benchmark; benchmarks with the same methods are listed together."""
-    tables: dict[tuple[str, ...], list[str]] = {}
-    for benchmark in listed_benchmarks():
-        methods = benchmark.protocol.get_methods()
-        lines = [f"  {m.name:<20} {m.title}{' (control)' if m.control else ''}" for m in methods]
-        tables.setdefault(tuple(lines), []).append(benchmark.name)
-    return "\n".join("\n".join([f"{', '.join(names)}:", *lines]) for lines, names in tables.items())

@@ -232,13 +232,12 @@ class Evaluation:
         lines.append(("all rows together", total, "", self.pooled))
         for hop, metrics in self.by_hop.items():
             rows = sum(score.rows for score in self.groups if _label(score) == hop)
-            lines.append(("mean over groups", rows, hop, metrics))
+            lines.append((f"hops {hop}", rows, "", metrics))
         lines += [(f"rows {where}", part.rows, "", part.metrics) for where, part in self.by_reach.items()]
         least = self.least_covered
         shown = [(short_name(score.group, 40), score) for score in self.groups[:most]]
         for title, score in [*([] if least is None else [(f"least covered: {least.group}", least)]), *shown]:
-            hops = _label(score) if self.by_hop else TRAINED if score.trained else ""
-            lines.append((title, score.rows, hops, score.metrics))
+            lines.append((title, score.rows, "0" if score.trained else hops_text(score.hops), score.metrics))
         cells = [
             [title, str(rows), hops, *(_text(values[name], intervals or name == self.metric) for name in names)]
             for title, rows, hops, values in lines
@@ -256,7 +255,7 @@ class Evaluation:
             where = f"they are in {many(self.by_reach['outside'].groups, 'group')}"
             sentences.append(f"Rows outside are farther from those trained on than validation has been; {where}.")
         if "coverage" in self.overall:
-            sentences.append("Coverage is the share of rows whose target lies in their interval or set of classes.")
+            sentences.append("Coverage is the share of rows whose target is in their interval or set of classes.")
         return sentences
 
     def lines(self, most: int | None = None) -> list[str]:

@@ -841,7 +841,7 @@ class UnknownGroupsError(NoRowsError):
         self.skipped = dict(skipped)
         super().__init__(
             f"no row is of a group that the model knows: all {sum(skipped.values())} are of {listed(skipped)}. "
-            "Fit with a graph that has them, or say which groups they are next to (neighbors=, --neighbors)."
+            "Fit with a graph that has them, or say which groups they are next to (neighbors=)."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
