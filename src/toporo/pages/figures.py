@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from toporo.data.grouped import GroupedData
-from toporo.pages.charts import COLORS, INK, canvas, drawn
+from toporo.pages.charts import COLORS, SOFT, canvas, drawn
 from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Table
 from toporo.topology.draw import TEST_COLOR
@@ -130,7 +130,7 @@ def method_scores(
             marks.append(Marks(shown, label, shown - sd, shown + sd, color=color))
         for seed in range(max(len(row.values) for row in rows)):
             values = [row.values[seed] if seed < len(row.values) > 1 else math.nan for row in rows]
-            marks.append(Marks(values, "single seeds", marker="|", color=INK))
+            marks.append(Marks(values, "single seeds", marker="|", color=SOFT))
         if np.isfinite(paper).any():
             marks.append(Marks(paper, "paper", marker="D", color=TEST_COLOR, filled=False))
         means = {row.title: row.mean for row in rows}
